@@ -329,7 +329,9 @@ class Counts(Artifact):
     planned: int
     sent: int
     ok: int
-    errors: dict[str, int]  # connect, tls, timeout, reset, http_4xx, http_5xx, error_event, truncated, content
+    errors: dict[
+        str, int
+    ]  # connect, tls, timeout, reset, http_4xx, http_5xx, error_event, truncated, content
     retried: int = 0  # keep-alive connections closed before the first byte, retried once
 
     @property

@@ -80,7 +80,9 @@ class Targets(Section):
 
 class Load(Section):
     requests: int = Field(1000, gt=0)
-    origin_requests: int = Field(40, gt=0, description="cap of the live sample of the old side (--load-origin)")
+    origin_requests: int = Field(
+        40, gt=0, description="cap of the live sample of the old side (--load-origin)"
+    )
     request_timeout_s: Positive = 120
     quality_prompts: str | None = Field(None, description="path of a JSON-lines file of prompts with answers")
 
@@ -115,7 +117,12 @@ class Switch(Section):
 
     @model_validator(mode="after")
     def _rising(self) -> Switch:
-        if list(self.steps) != sorted(set(self.steps)) or not self.steps or self.steps[-1] != 100 or self.steps[0] < 1:
+        if (
+            list(self.steps) != sorted(set(self.steps))
+            or not self.steps
+            or self.steps[-1] != 100
+            or self.steps[0] < 1
+        ):
             raise ValueError("steps must rise from at least 1 to 100")
         return self
 
@@ -133,7 +140,9 @@ class Lab(Section):
     origin_cpus: Positive = 0.5
     traffic_requests: int = Field(300, ge=0)
     traffic_users: int = Field(6, gt=0)
-    workload: str = Field("chat", description="folder under templates/workloads with Dockerfile, app and data")
+    workload: str = Field(
+        "chat", description="folder under templates/workloads with Dockerfile, app and data"
+    )
     model_cpus: Positive = 0.7
     model_memory_mb: int = Field(1500, gt=0)
     users: int = Field(2, ge=0, description="requests a second that the lab's users send during the switch")
@@ -172,7 +181,9 @@ class Profile(Section):
             raise ValueError(f"target {self.target} needs an `origin:` section")
         longest = self.requests.input_tokens_p95 + self.requests.output_tokens
         if longest > self.model.context:
-            raise ValueError(f"input p95 + output ({longest} tokens) exceed the model's context ({self.model.context})")
+            raise ValueError(
+                f"input p95 + output ({longest} tokens) exceed the model's context ({self.model.context})"
+            )
         return self
 
 

@@ -1,0 +1,348 @@
+"""What is known about one (profile, target): stages, intents, approvals, timings, in one SQLite file.
+
+An intent is written before an action and its outcome after it; whatever a kill leaves open is settled by the
+next command before anything else happens. One exclusive lock: a second run is told who holds it since when.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from inferlift.artifacts import Artifact, Status
+from inferlift.errors import CheckFailed, InferliftError, Refusal
+
+A = TypeVar("A", bound=Artifact)
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS stage (
+  name TEXT PRIMARY KEY, key TEXT NOT NULL, status TEXT NOT NULL, artifact TEXT, digest TEXT,
+  started TEXT, finished TEXT, seconds REAL, message TEXT NOT NULL DEFAULT '');
+CREATE TABLE IF NOT EXISTS intent (
+  id INTEGER PRIMARY KEY, run TEXT NOT NULL, stage TEXT NOT NULL, key TEXT NOT NULL, action TEXT NOT NULL,
+  subject TEXT NOT NULL, before TEXT NOT NULL, planned TEXT NOT NULL, started TEXT NOT NULL,
+  outcome TEXT, result TEXT, finished TEXT, live INTEGER NOT NULL DEFAULT 1);
+CREATE TABLE IF NOT EXISTS document (name TEXT PRIMARY KEY, body TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS timing (step TEXT NOT NULL, seconds REAL NOT NULL, at TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS run (
+  id TEXT PRIMARY KEY, command TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
+  finished TEXT, exit INTEGER, message TEXT);
+"""
+
+
+@dataclass(frozen=True)
+class StageRow:
+    name: str
+    key: str
+    status: Status
+    artifact: str | None
+    digest: str | None
+    started: str | None
+    finished: str | None
+    seconds: float | None
+    message: str
+
+
+@dataclass(frozen=True)
+class Intent:
+    """An action that was begun. `outcome` None: a kill left it open."""
+
+    id: int
+    stage: str
+    key: str
+    action: str
+    subject: str
+    before: dict[str, Any]
+    planned: dict[str, Any]
+    started: str
+    outcome: str | None
+    result: str | None
+
+
+def digest(value: Any) -> str:
+    """A stable digest of JSON-like content; models are dumped first. This is what keys are made of."""
+    return hashlib.sha256(json.dumps(_plain(value), sort_keys=True).encode()).hexdigest()
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+class Ledger:
+    """One open, exclusively locked ledger. Use `Ledger.open` as a context manager."""
+
+    def __init__(self, folder: Path, db: sqlite3.Connection, run: str) -> None:
+        self.folder = folder
+        self.run = run
+        self._db = db
+        # Called with "STAGE ACTION intent|outcome" right after each write: tests kill the process there.
+        self.on_boundary: Callable[[str], None] = lambda name: None
+
+    @classmethod
+    @contextlib.contextmanager
+    def open(cls, folder: Path, *, command: str, declared_in: Path) -> Iterator[Ledger]:
+        """Lock and open. Raises Refusal if another run holds the lock, or the name belongs to another file."""
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _lock(folder / "lock", command):
+            db = connect(folder)
+            run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+            ledger = cls(folder, db, run)
+            ledger._claim(declared_in)
+            db.execute("INSERT INTO run VALUES (?,?,?,?,NULL,NULL,NULL)", (run, command, os.getpid(), now()))
+            code, message = 0, ""
+            try:
+                yield ledger
+            except BaseException as error:
+                code = error.exit_code if isinstance(error, InferliftError) else 1
+                message = str(error).splitlines()[0] if str(error) else type(error).__name__
+                raise
+            finally:
+                db.execute(
+                    "UPDATE run SET finished=?, exit=?, message=? WHERE id=?", (now(), code, message, run)
+                )
+                db.close()
+
+    # --- stages ----------------------------------------------------------------------------------------------
+
+    def stage(self, name: str) -> StageRow | None:
+        row = self._db.execute("SELECT * FROM stage WHERE name=?", (name,)).fetchone()
+        return StageRow(row[0], row[1], Status(row[2]), *row[3:]) if row else None
+
+    def begin(self, name: str, key: str) -> None:
+        """The stage starts, or goes on: finished steps of an attempt with another key are forgotten."""
+        self._db.execute("UPDATE intent SET live=0 WHERE stage=? AND key<>?", (name, key))
+        self._db.execute(
+            "INSERT INTO stage (name,key,status,started) VALUES (?,?,?,?) ON CONFLICT(name) DO UPDATE SET "
+            "key=excluded.key, status=excluded.status, started=excluded.started, message=''",
+            (name, key, Status.UNCERTAIN, now()),
+        )
+
+    def finish(
+        self, name: str, artifact: Artifact | None, status: Status, seconds: float, message: str = ""
+    ) -> None:
+        """Write the artifact beside the ledger, then the row: a kill in between repeats the write."""
+        path, fingerprint = None, None
+        if artifact is not None:
+            file = self.folder / "artifacts" / f"{name}.json"
+            fingerprint = write_atomically(file, artifact.model_dump_json(indent=1))
+            path = str(file.relative_to(self.folder))
+        self._db.execute(
+            "UPDATE stage SET status=?, artifact=COALESCE(?,artifact), digest=COALESCE(?,digest), finished=?,"
+            " seconds=?, message=? WHERE name=?",
+            (status, path, fingerprint, now(), seconds, message, name),
+        )
+        if status is not Status.FAILED:
+            self.forget_steps(name)
+
+    def mark(self, name: str, status: Status, message: str = "") -> None:
+        self._db.execute("UPDATE stage SET status=?, message=? WHERE name=?", (status, message, name))
+
+    def drop(self, *names: str) -> None:
+        """Forget stages: they will run again."""
+        for name in names:
+            self._db.execute("DELETE FROM stage WHERE name=?", (name,))
+            self.forget_steps(name)
+
+    def artifact(self, name: str, model: type[A]) -> A | None:
+        """The stage's artifact, its digest checked. Raises CheckFailed where the file was changed."""
+        row = self.stage(name)
+        if row is None or row.artifact is None:
+            return None
+        path = self.folder / row.artifact
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        if hashlib.sha256(text.encode()).hexdigest() != row.digest:
+            raise CheckFailed(
+                f"the artifact of {name} is not what the ledger recorded",
+                why=f"{path} was changed or removed",
+                next_command=f"./invoke deploy --from {name} (with the same profile) makes it anew",
+            )
+        return model.model_validate_json(text)
+
+    # --- intents ---------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def intent(
+        self, stage: str, key: str, action: str, subject: str, before: dict[str, Any], planned: dict[str, Any]
+    ) -> Iterator[Callable[[str], None]]:
+        """Intent before, outcome after. The yielded function takes the result (JSON) to be kept with the outcome."""
+        cursor = self._db.execute(
+            "INSERT INTO intent (run,stage,key,action,subject,before,planned,started) VALUES (?,?,?,?,?,?,?,?)",
+            (
+                self.run,
+                stage,
+                key,
+                action,
+                subject,
+                json.dumps(_plain(before)),
+                json.dumps(_plain(planned)),
+                now(),
+            ),
+        )
+        number = int(cursor.lastrowid or 0)
+        self.on_boundary(f"{stage} {action} intent")
+        kept: list[str] = []
+        try:
+            yield kept.append
+        except Exception as error:
+            # An error that came back is an outcome; only silence (a kill, an interrupt) leaves the intent open.
+            if not isinstance(error, InferliftError) or error.exit_code != 130:
+                self.close_intent(number, f"failed: {str(error).splitlines()[0] if str(error) else error!r}")
+            raise
+        self.close_intent(number, "done", kept[-1] if kept else None)
+        self.on_boundary(f"{stage} {action} outcome")
+
+    def close_intent(self, number: int, outcome: str, result: str | None = None) -> None:
+        self._db.execute(
+            "UPDATE intent SET outcome=?, result=?, finished=? WHERE id=?", (outcome, result, now(), number)
+        )
+
+    def open_intents(self) -> list[Intent]:
+        return self._intents("outcome IS NULL")
+
+    def finished_step(self, stage: str, key: str, action: str, subject: str) -> Intent | None:
+        """The outcome of a step in the attempt that goes on: it need not be done twice."""
+        found = self._intents(
+            "outcome='done' AND live=1 AND stage=? AND key=? AND action=? AND subject=?",
+            stage,
+            key,
+            action,
+            subject,
+        )
+        return found[-1] if found else None
+
+    def forget_steps(self, stage: str) -> None:
+        self._db.execute("UPDATE intent SET live=0 WHERE stage=?", (stage,))
+
+    def intents(self) -> list[Intent]:
+        return self._intents("1")
+
+    # --- documents, timings, runs ----------------------------------------------------------------------------
+
+    def document(self, name: str) -> Any:
+        row = self._db.execute("SELECT body FROM document WHERE name=?", (name,)).fetchone()
+        return json.loads(row[0]) if row else None
+
+    def set_document(self, name: str, body: Any) -> None:
+        self._db.execute("INSERT OR REPLACE INTO document VALUES (?,?)", (name, json.dumps(_plain(body))))
+
+    def drop_document(self, name: str) -> None:
+        self._db.execute("DELETE FROM document WHERE name=?", (name,))
+
+    def timed(self, step: str, seconds: float) -> None:
+        self._db.execute("INSERT INTO timing VALUES (?,?,?)", (step, seconds, now()))
+
+    def expected_seconds(self, step: str) -> float | None:
+        """Median of the last five; None when the step never ran here."""
+        rows = [
+            r[0]
+            for r in self._db.execute(
+                "SELECT seconds FROM timing WHERE step=? ORDER BY at DESC LIMIT 5", (step,)
+            )
+        ]
+        return sorted(rows)[len(rows) // 2] if rows else None
+
+    def runs(self) -> list[tuple[Any, ...]]:
+        return self._db.execute("SELECT * FROM run ORDER BY started").fetchall()
+
+    # --- helpers ---------------------------------------------------------------------------------------------
+
+    def _claim(self, declared_in: Path) -> None:
+        owner = self.document("declared_in")
+        if owner is None:
+            self.set_document("declared_in", str(declared_in))
+        elif owner != str(declared_in):
+            raise Refusal(
+                f"the profile name of {declared_in} already belongs to {owner}",
+                why="one name is one migration; two files must not steer the same hosts",
+                next_command="give the new profile another `name:`",
+            )
+
+    def _intents(self, where: str, *values: str) -> list[Intent]:
+        rows = self._db.execute(
+            "SELECT id,stage,key,action,subject,before,planned,started,outcome,result FROM intent "
+            f"WHERE {where} ORDER BY id",
+            values,
+        )
+        return [
+            Intent(r[0], r[1], r[2], r[3], r[4], json.loads(r[5]), json.loads(r[6]), *r[7:]) for r in rows
+        ]
+
+
+def connect(folder: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    path = folder / "ledger.sqlite"
+    if read_only:
+        return sqlite3.connect(
+            f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        )
+    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    path.chmod(0o600)
+    db.executescript(_SCHEMA)
+    return db
+
+
+@contextlib.contextmanager
+def reading(folder: Path) -> Iterator[Ledger | None]:
+    """A ledger for looking only, without the lock; None where there is none yet."""
+    if not (folder / "ledger.sqlite").exists():
+        yield None
+        return
+    db = connect(folder, read_only=True)
+    try:
+        yield Ledger(folder, db, "read")
+    finally:
+        db.close()
+
+
+def write_atomically(path: Path, text: str) -> str:
+    """Write by rename, so that a reader or a kill never sees half of it. Returns the sha256 of the text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@contextlib.contextmanager
+def _lock(path: Path, command: str) -> Iterator[None]:
+    with path.open("a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            held = json.loads(file.read() or "{}")
+            raise Refusal(
+                f"another run holds this migration: pid {held.get('pid', '?')}, `{held.get('command', '?')}`, "
+                f"since {held.get('since', '?')}",
+                why=f"one run at a time ({path})",
+                next_command="wait for it, or stop it with Ctrl-C; then type the same command again",
+            ) from None
+        file.truncate(0)
+        file.write(json.dumps({"pid": os.getpid(), "command": command, "since": now()}))
+        file.flush()
+        yield
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    if isinstance(value, Path):
+        return str(value)
+    return value
+
+
+def elapsed(start: float) -> float:
+    return round(time.monotonic() - start, 3)

@@ -1,0 +1,180 @@
+"""What a stage is, and what it is given.
+
+A stage previews, runs, verifies (reads the world apart from what changed it), settles an intent that a kill left
+open, and undoes. It reads earlier artifacts from the context and returns its own; nothing else passes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from inferlift.artifacts import Artifact, Check, World
+from inferlift.errors import Refusal
+from inferlift.ledger import Intent, Ledger
+
+if TYPE_CHECKING:
+    from inferlift.profile import Profile
+    from inferlift.progress import Progress
+    from inferlift.provision import Tools
+
+A = TypeVar("A", bound=Artifact)
+Settled = Literal["done", "absent", "adopted", "unknown"]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the operator asked for on the command line."""
+
+    load_origin: bool = False
+    refresh: bool = False
+    locked: Path | None = None
+
+
+@dataclass
+class Context:
+    """One run of one migration."""
+
+    root: Path  # the project: playbooks, stacks, templates, profiles
+    folder: Path  # this migration's own folder
+    run_folder: Path  # logs and samples of this run
+    owner: str  # label value prefix of everything this migration makes
+    profile: Profile
+    profile_path: Path
+    ledger: Ledger
+    progress: Progress
+    options: Options = field(default_factory=Options)
+    stage: str = ""
+    key: str = ""
+    _probes: dict[str, Future[Any]] = field(default_factory=dict)
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(12, "probe"))
+
+    def say(self, line: str) -> None:
+        self.progress.say(line)
+
+    # --- artifacts -------------------------------------------------------------------------------------------
+
+    def need(self, stage: str, model: type[A]) -> A:
+        """An earlier stage's artifact. Raises Refusal naming the stage to run first."""
+        found = self.ledger.artifact(stage, model)
+        if found is None:
+            raise Refusal(
+                f"{self.stage or 'this'} needs the result of {stage}, which has not run",
+                next_command=f"./invoke {'lab up' if stage == 'world' else stage} --profile {self.profile.name}",
+            )
+        return found
+
+    def optional(self, stage: str, model: type[A]) -> A | None:
+        return self.ledger.artifact(stage, model)
+
+    def world(self) -> World | None:
+        return self.optional("world", World)
+
+    # --- steps: an intent before, an outcome after ---------------------------------------------------------
+
+    def step(
+        self,
+        action: str,
+        do: Callable[[], A],
+        model: type[A],
+        *,
+        subject: str = "",
+        before: dict[str, Any] | None = None,
+        planned: dict[str, Any] | None = None,
+    ) -> A:
+        """Do it once: in an attempt that goes on after a kill, a finished step gives its recorded result."""
+        known = self.ledger.finished_step(self.stage, self.key, action, subject)
+        if known is not None and known.result is not None:
+            return model.model_validate_json(known.result)
+        with self.ledger.intent(self.stage, self.key, action, subject, before or {}, planned or {}) as keep:
+            result = do()
+            keep(result.model_dump_json())
+        return result
+
+    @contextmanager
+    def intent(self, action: str, subject: str, before: dict[str, Any], planned: dict[str, Any]) -> Iterator[None]:
+        """An intent without a result of its own, for engines that drive several writes."""
+        with self.ledger.intent(self.stage, self.key, action, subject, before, planned):
+            yield
+
+    # --- probes: several stages look at the same thing, it is looked at once --------------------------------
+
+    def probe(self, name: str, look: Callable[[], list[Check]]) -> list[Check]:
+        if name not in self._probes:
+            self._probes[name] = self._pool.submit(look)
+        found: list[Check] = self._probes[name].result()
+        return found
+
+    def forget_probes(self) -> None:
+        self._probes.clear()
+
+    # --- places ---------------------------------------------------------------------------------------------
+
+    def path(self, *parts: str) -> Path:
+        """A private folder of this migration, made when first asked for."""
+        path = self.folder.joinpath(*parts)
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return path
+
+    def tools(self) -> Tools:
+        """The engine and the host image, made if they are missing (a progress line each)."""
+        from inferlift import toolchain
+        from inferlift.provision import Tools
+
+        toolchain.ensure(["debian-packages", "pulumi", "host-image"], self.say)
+        return Tools(
+            pulumi_bin=toolchain.pulumi_bin(),
+            python_plugin=None,
+            host_image=toolchain.host_image(),
+            podman_env=toolchain.podman_env(),
+        )
+
+
+class Stage(ABC):
+    """Subclasses say what they are in `name`, what they depend on in `key`, and do one thing in `run`."""
+
+    name: str
+    artifact: type[Artifact]
+    approval: Literal["none", "first", "second"] = "none"
+    makes_users_depend: bool = False  # the switch: from here on users are on the fleet
+
+    @abstractmethod
+    def key(self, ctx: Context) -> dict[str, Any]:
+        """What the result depends on, by meaning; its digest decides whether the stage runs again."""
+
+    @abstractmethod
+    def preview(self, ctx: Context) -> list[str]:
+        """What `run` would do, in lines; changes nothing."""
+
+    @abstractmethod
+    def run(self, ctx: Context) -> Artifact:
+        """Do it. Repeatable: it may have been killed anywhere before."""
+
+    @abstractmethod
+    def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
+        """Is it still true? Reads the world."""
+
+    def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> Artifact:
+        """Make it true again; by default by running again."""
+        return self.run(ctx)
+
+    def applicable(self, ctx: Context) -> str | None:
+        """None, or why this stage makes no sense for this workload."""
+        return None
+
+    def settle(self, ctx: Context, intent: Intent) -> Settled:
+        """What became of an action with an unknown outcome. Every run here repeats what is absent."""
+        return "absent"
+
+    def undo(self, ctx: Context) -> list[str]:
+        """Take back what this stage did; returns lines that say so."""
+        return []
+
+    def summary(self, artifact: Artifact) -> str:
+        """One line for people."""
+        return ""
