@@ -107,6 +107,7 @@ class World(Artifact):
     dns_key: str  # secret reference
     ttl_s: int
     log_glob: str  # access logs on the origin host
+    body_log: str  # request bodies as JSON lines on the origin host, for the parity replay
     data_path: str  # read-only data folder on the origin host
     dockerfile: str  # Alpine Dockerfile on the operator's machine
     requests_sent: int = 0  # real requests sent to the old side before the audit
@@ -159,6 +160,7 @@ class LogQuality(Artifact):
     understood: int
     refused: int
     examples: tuple[str, ...] = ()  # "line 7: why", at most three
+    notes: tuple[str, ...] = ()  # files left out, and why
 
 
 class Evidence(Artifact):
@@ -329,9 +331,7 @@ class Counts(Artifact):
     planned: int
     sent: int
     ok: int
-    errors: dict[
-        str, int
-    ]  # connect, tls, timeout, reset, http_4xx, http_5xx, error_event, truncated, content
+    errors: dict[str, int]  # connect, tls, timeout, reset, http_4xx, http_5xx, error_event, truncated, content
     retried: int = 0  # keep-alive connections closed before the first byte, retried once
 
     @property
@@ -368,6 +368,9 @@ class LoadRun(Artifact):
     latencies_ms: tuple[float, ...] = ()
     ttfts_ms: tuple[float, ...] = ()
     in_flight: tuple[tuple[float, int], ...] = ()  # (second, in flight)
+    client_limit: str = ""  # why the client itself may have moved a figure; empty: it cannot have
+    loop_lag_p95_ms: float | None = None
+    connections: int | None = None  # opened for all requests sent
 
 
 class Measurement(Artifact):

@@ -107,10 +107,15 @@ class Ledger:
                 message = str(error).splitlines()[0] if str(error) else type(error).__name__
                 raise
             finally:
-                db.execute(
-                    "UPDATE run SET finished=?, exit=?, message=? WHERE id=?", (now(), code, message, run)
-                )
+                db.execute("UPDATE run SET finished=?, exit=?, message=? WHERE id=?", (now(), code, message, run))
                 db.close()
+
+    @classmethod
+    def empty(cls, folder: Path) -> Ledger:
+        """A ledger that knows nothing and is kept nowhere: for previews before the first run."""
+        db = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        db.executescript(_SCHEMA)
+        return cls(folder, db, "none")
 
     # --- stages ----------------------------------------------------------------------------------------------
 
@@ -127,9 +132,7 @@ class Ledger:
             (name, key, Status.UNCERTAIN, now()),
         )
 
-    def finish(
-        self, name: str, artifact: Artifact | None, status: Status, seconds: float, message: str = ""
-    ) -> None:
+    def finish(self, name: str, artifact: Artifact | None, status: Status, seconds: float, message: str = "") -> None:
         """Write the artifact beside the ledger, then the row: a kill in between repeats the write."""
         path, fingerprint = None, None
         if artifact is not None:
@@ -244,10 +247,7 @@ class Ledger:
     def expected_seconds(self, step: str) -> float | None:
         """Median of the last five; None when the step never ran here."""
         rows = [
-            r[0]
-            for r in self._db.execute(
-                "SELECT seconds FROM timing WHERE step=? ORDER BY at DESC LIMIT 5", (step,)
-            )
+            r[0] for r in self._db.execute("SELECT seconds FROM timing WHERE step=? ORDER BY at DESC LIMIT 5", (step,))
         ]
         return sorted(rows)[len(rows) // 2] if rows else None
 
@@ -273,17 +273,13 @@ class Ledger:
             f"WHERE {where} ORDER BY id",
             values,
         )
-        return [
-            Intent(r[0], r[1], r[2], r[3], r[4], json.loads(r[5]), json.loads(r[6]), *r[7:]) for r in rows
-        ]
+        return [Intent(r[0], r[1], r[2], r[3], r[4], json.loads(r[5]), json.loads(r[6]), *r[7:]) for r in rows]
 
 
 def connect(folder: Path, *, read_only: bool = False) -> sqlite3.Connection:
     path = folder / "ledger.sqlite"
     if read_only:
-        return sqlite3.connect(
-            f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
-        )
+        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
     db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     path.chmod(0o600)
     db.executescript(_SCHEMA)

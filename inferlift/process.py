@@ -96,9 +96,7 @@ def run(
         raise CheckFailed(f"{argv[0]} took longer than {timeout_s:.0f} s", why=" ".join(argv[:4])) from None
     if check and done.returncode:
         tail = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
-        raise CheckFailed(
-            f"{argv[0]} {argv[1] if len(argv) > 1 else ''} exited with {done.returncode}", why=tail
-        )
+        raise CheckFailed(f"{argv[0]} {argv[1] if len(argv) > 1 else ''} exited with {done.returncode}", why=tail)
     return done
 
 

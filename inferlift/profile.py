@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
 
-Reference = Annotated[str, AfterValidator(lambda v: _reference(v))]
-Positive = Annotated[float, Field(gt=0)]
+Reference = Annotated[
+    str,
+    AfterValidator(lambda v: _reference(v)),
+    Field(description="a secret reference: env:NAME or file:PATH", json_schema_extra={"secret": True}),
+]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -38,15 +43,18 @@ class Model(Section):
     @model_validator(mode="after")
     def _possible(self) -> Model:
         if self.heads % self.kv_heads:
-            raise ValueError(f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
+            raise impossible("kv_heads", f"heads ({self.heads}) must be a multiple of kv_heads ({self.kv_heads})")
         if self.parameters_active is not None and self.parameters_active > self.parameters_total:
-            raise ValueError("parameters_active is larger than parameters_total")
+            raise impossible("parameters_active", "is larger than parameters_total")
         return self
 
 
 class Server(Section):
     kind: Literal["llamacpp"] = "llamacpp"
-    slots: int = Field(4, gt=0, description="requests decoded at once by one replica")
+    slots: int = Field(4, gt=0, le=4096, description="requests decoded at once by one replica")
+    context_per_slot: int | None = Field(
+        None, gt=0, description="tokens of context a slot is given; null: the model's whole context"
+    )
     threads: int = Field(1, gt=0)
 
 
@@ -56,12 +64,13 @@ class Requests(Section):
     input_tokens_p50: int = Field(gt=0)
     input_tokens_p95: int = Field(gt=0)
     output_tokens: int = Field(gt=0, description="reply length asked for")
-    growth_per_month: float = Field(0.0, ge=-1, description="0.1 = 10 % a month")
+    growth_per_month: float = Field(0.0, ge=-1, le=10, description="0.1 = 10 % a month")
+    growth_months: int = Field(12, ge=0, le=120, description="months ahead that the peak is planned for")
 
     @model_validator(mode="after")
     def _ordered(self) -> Requests:
         if self.input_tokens_p95 < self.input_tokens_p50:
-            raise ValueError("input_tokens_p95 is below input_tokens_p50")
+            raise impossible("input_tokens_p95", f"is below input_tokens_p50 ({self.input_tokens_p50})")
         return self
 
 
@@ -80,15 +89,14 @@ class Targets(Section):
 
 class Load(Section):
     requests: int = Field(1000, gt=0)
-    origin_requests: int = Field(
-        40, gt=0, description="cap of the live sample of the old side (--load-origin)"
-    )
+    origin_requests: int = Field(40, gt=0, description="cap of the live sample of the old side (--load-origin)")
     request_timeout_s: Positive = 120
     quality_prompts: str | None = Field(None, description="path of a JSON-lines file of prompts with answers")
 
 
 class Operations(Section):
     spare: int = Field(1, ge=0, description="replicas beyond the peak's need (N+1)")
+    quiet_s: int = Field(300, ge=1, description="destroy refuses while the gateway saw users within this time")
 
 
 class Origin(Section):
@@ -117,13 +125,8 @@ class Switch(Section):
 
     @model_validator(mode="after")
     def _rising(self) -> Switch:
-        if (
-            list(self.steps) != sorted(set(self.steps))
-            or not self.steps
-            or self.steps[-1] != 100
-            or self.steps[0] < 1
-        ):
-            raise ValueError("steps must rise from at least 1 to 100")
+        if list(self.steps) != sorted(set(self.steps)) or not self.steps or self.steps[-1] != 100 or self.steps[0] < 1:
+            raise impossible("steps", "must rise from at least 1 to 100, each once")
         return self
 
 
@@ -140,9 +143,7 @@ class Lab(Section):
     origin_cpus: Positive = 0.5
     traffic_requests: int = Field(300, ge=0)
     traffic_users: int = Field(6, gt=0)
-    workload: str = Field(
-        "chat", description="folder under templates/workloads with Dockerfile, app and data"
-    )
+    workload: str = Field("chat", description="folder under templates/workloads with Dockerfile, app and data")
     model_cpus: Positive = 0.7
     model_memory_mb: int = Field(1500, gt=0)
     users: int = Field(2, ge=0, description="requests a second that the lab's users send during the switch")
@@ -152,7 +153,7 @@ class Budget(Section):
     currency: Literal["EUR", "USD"] = "EUR"
     usd_rate: Positive = Field(description="USD for one unit of `currency`")
     usd_rate_source: str
-    usd_rate_date: str
+    usd_rate_date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="ISO date of the rate")
 
 
 class Profile(Section):
@@ -176,15 +177,26 @@ class Profile(Section):
     @model_validator(mode="after")
     def _whole(self) -> Profile:
         if self.target == "lab" and self.lab is None:
-            raise ValueError("target lab needs a `lab:` section")
+            raise impossible("target", "target lab needs a `lab:` section")
         if self.target != "lab" and self.origin is None:
-            raise ValueError(f"target {self.target} needs an `origin:` section")
+            raise impossible("target", f"target {self.target} needs an `origin:` section")
         longest = self.requests.input_tokens_p95 + self.requests.output_tokens
-        if longest > self.model.context:
-            raise ValueError(
-                f"input p95 + output ({longest} tokens) exceed the model's context ({self.model.context})"
-            )
+        slot = self.server.context_per_slot or self.model.context
+        if slot > self.model.context:
+            raise impossible("server.context_per_slot", f"exceeds the model's context ({self.model.context})")
+        if longest > slot:
+            why = f"input_tokens_p95 + output_tokens ({longest}) exceed the context a request gets ({slot})"
+            raise impossible("requests", why)
+        if self.targets.quality is not None and self.load.quality_prompts is None:
+            raise impossible("targets.quality", "needs load.quality_prompts: a file of prompts with answers")
+        if self.target == "lab" and self.data.state == "read-write":
+            raise impossible("data.state", "the lab's data is a read-only folder; expected none or read-only")
         return self
+
+
+def impossible(key: str, why: str) -> PydanticCustomError:
+    """What a validator over several keys raises: `key` (dotted, within its section) is the one to point at."""
+    return PydanticCustomError("impossible", "{key}: {why}", {"key": key, "why": why})
 
 
 def _reference(value: str) -> str:

@@ -14,9 +14,7 @@ from inferlift import __version__
 class Progress:
     """Lines for people. On a terminal the running step is one line that is rewritten; elsewhere each step is a line."""
 
-    def __init__(
-        self, log: Path | None = None, *, verbose: bool = False, stream: TextIO | None = None
-    ) -> None:
+    def __init__(self, log: Path | None = None, *, verbose: bool = False, stream: TextIO | None = None) -> None:
         self._stream = stream or sys.stderr
         self._terminal = self._stream.isatty()
         self._verbose = verbose
@@ -31,9 +29,7 @@ class Progress:
         """A stage begins; `expected_s` by earlier runs (None: never ran here)."""
         self._stage, self._expected, self._start = name, expected_s, time.monotonic()
         self._remaining_after = remaining_after_s
-        self._show(
-            f"{name:<8} begins" + (f", about {_span(expected_s)} by earlier runs" if expected_s else "")
-        )
+        self._show(f"{name:<8} begins" + (f", about {_span(expected_s)} by earlier runs" if expected_s else ""))
 
     def say(self, line: str) -> None:
         """One step of the running stage."""

@@ -54,9 +54,7 @@ def run(
     """
     done = process.run(argv(host, command), timeout_s=timeout_s, stdin=stdin, check=False)
     if done.returncode == 255:
-        raise Retryable(
-            f"{host.name} ({host.address}) does not answer over SSH", why=done.stderr.strip()[-300:]
-        )
+        raise Retryable(f"{host.name} ({host.address}) does not answer over SSH", why=done.stderr.strip()[-300:])
     if check and done.returncode:
         process_error = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
         from inferlift.errors import CheckFailed

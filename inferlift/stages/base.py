@@ -34,6 +34,7 @@ class Options:
     load_origin: bool = False
     refresh: bool = False
     locked: Path | None = None
+    explicit: bool = False  # this stage was asked for by name
 
 
 @dataclass
@@ -52,7 +53,7 @@ class Context:
     stage: str = ""
     key: str = ""
     _probes: dict[str, Future[Any]] = field(default_factory=dict)
-    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(12, "probe"))
+    _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(32, "probe"))
 
     def say(self, line: str) -> None:
         self.progress.say(line)
@@ -104,9 +105,13 @@ class Context:
 
     # --- probes: several stages look at the same thing, it is looked at once --------------------------------
 
-    def probe(self, name: str, look: Callable[[], list[Check]]) -> list[Check]:
+    def start_probe(self, name: str, look: Callable[[], list[Check]]) -> None:
+        """Begin to look; `probe` collects."""
         if name not in self._probes:
             self._probes[name] = self._pool.submit(look)
+
+    def probe(self, name: str, look: Callable[[], list[Check]]) -> list[Check]:
+        self.start_probe(name, look)
         found: list[Check] = self._probes[name].result()
         return found
 

@@ -1,0 +1,213 @@
+"""What each task does: load the profile, open the session, call the library, print, return the exit code."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from inferlift.errors import DeclarationError, InferliftError, Refusal
+from inferlift.ledger import now, write_atomically
+from inferlift.migration import advance, looking, place, session, stages, status_rows
+from inferlift.migration import deploy as run_stages
+from inferlift.profile import ROOT
+from inferlift.stages.base import Context, Options
+
+
+def deploy(
+    profile: str,
+    target: str | None,
+    *,
+    first: str | None = None,
+    last: str | None = None,
+    ask: bool = False,
+    plan: str | None = None,
+    locked: str | None = None,
+    load_origin: bool = False,
+    verbose: bool = False,
+) -> int:
+    from inferlift import lockfile
+    from inferlift.plan import approver
+
+    where = place(profile, target)
+    given = None if locked is None else Path(locked).resolve()
+    if given is not None:
+        lockfile.read(given)
+    options = Options(load_origin=load_origin, locked=given)
+    with session(where, f"deploy --profile {profile}", options=options, verbose=verbose) as ctx:
+        if given is not None:
+            lockfile.enforce(ctx, given)
+        try:
+            run_stages(ctx, first=first, last=last, approve=approver(ask=ask or where.profile.target != "lab", given=plan))
+        finally:
+            page = write_report(ctx)
+        lockfile.write(ctx)
+        ctx.progress.note(f"report    {page}")
+    return 0
+
+
+def stage(name: str, profile: str, *, as_json: bool = False, verbose: bool = False) -> int:
+    """One stage, asked for by name: it runs again even where it is done."""
+    where = place(profile)
+    with session(where, f"{name} --profile {profile}", options=Options(explicit=True), verbose=verbose) as ctx:
+        table = stages()
+        if where.profile.target == "lab":
+            advance(ctx, table["world"])
+        artifact = advance(ctx, table[name], again=True)
+        write_report(ctx)
+        summary = table[name].summary(artifact) if artifact is not None else "not applicable"
+        if as_json:
+            body = artifact.model_dump(mode="json") if artifact is not None else None
+            verdict = getattr(artifact, "verdict", summary)
+            print(json.dumps({"ok": True, "verdict": verdict, "figures": _numbers(ctx), "artifact": body}))
+        else:
+            print(f"{name}: {summary}")
+    return 0
+
+
+def plan(profile: str, *, as_json: bool = False) -> int:
+    from inferlift.plan import show
+
+    with looking(place(profile), f"plan --profile {profile}") as ctx:
+        lines, document = show(ctx)
+        if as_json:
+            print(json.dumps({"ok": True, "verdict": document["verdict"], "figures": _numbers(ctx), "plan": document}))
+        else:
+            print("\n".join(lines))
+    return 0
+
+
+def approve(profile: str, reason: str) -> int:
+    where = place(profile)
+    if not reason.strip():
+        raise DeclarationError(
+            "an approval needs a reason",
+            why="it stands in the report beside the verdict it overrules",
+            next_command=f"./invoke approve --profile {profile} --reason '...'",
+        )
+    with session(where, f"approve --profile {profile}") as ctx:
+        held = ctx.ledger.document("held")
+        if held is None:
+            raise Refusal("nothing is held", next_command=f"./invoke status --profile {profile}")
+        approved = ctx.ledger.document("approved") or {}
+        approved[held["stage"]] = {"reason": reason, "at": now(), "overruled": held["why"]}
+        ctx.ledger.set_document("approved", approved)
+        ctx.ledger.drop_document("held")
+    print(f"approved {held['stage']}; go on with ./invoke deploy --profile {profile}")
+    return 0
+
+
+def status(profile: str, *, as_json: bool = False) -> int:
+    where = place(profile)
+    rows = status_rows(where)
+    done = sum(r["status"] in ("done", "not applicable") for r in rows)
+    with looking(where, "status") as ctx:
+        held = ctx.ledger.document("held")
+        figures = _numbers(ctx)
+    if as_json:
+        verdict = "done" if done == len(rows) else "held" if held else "pending"
+        print(json.dumps({"ok": done == len(rows), "verdict": verdict, "figures": figures, "stages": rows}))
+        return 0
+    for r in rows:
+        took = f"{r['seconds']:.0f} s" if r["seconds"] else ""
+        print(f"{r['stage']:<8} {r['status']:<15} {took:>7}  {r['message']}".rstrip())
+    if held:
+        print(f"held in {held['stage']}: {held['why']}")
+    return 0
+
+
+def report(profile: str) -> int:
+    where = place(profile)
+    with looking(where, "report") as ctx:
+        if not where.folder.exists():
+            raise Refusal("there is nothing to report yet", next_command=f"./invoke deploy --profile {profile}")
+        print(write_report(ctx))
+    return 0
+
+
+def diff(profile: str, a: str, b: str) -> int:
+    from inferlift.lockfile import diff as differences
+    from inferlift.lockfile import find
+
+    where = place(profile)
+    lines = differences(find(where.folder, a), find(where.folder, b))
+    print("\n".join(lines) if lines else "the two runs resolved the same versions and measured the same figures")
+    return 0
+
+
+def rollback(profile: str, *, verbose: bool = False) -> int:
+    from inferlift.teardown import rollback as back
+
+    with session(place(profile), f"rollback --profile {profile}", verbose=verbose) as ctx:
+        seconds = back(ctx)
+        write_report(ctx)
+    print(f"all users are on the old side; authority and resolver said so after {seconds:.1f} s")
+    return 0
+
+
+def destroy(profile: str, *, verbose: bool = False) -> int:
+    from inferlift.teardown import destroy as remove
+
+    with session(place(profile), f"destroy --profile {profile}", verbose=verbose) as ctx:
+        return _left(remove(ctx), "the fleet")
+
+
+def lab_up(profile: str, *, verbose: bool = False) -> int:
+    with session(place(profile), f"lab.up --profile {profile}", verbose=verbose) as ctx:
+        advance(ctx, stages()["world"])
+    return 0
+
+
+def lab_down(profile: str, *, verbose: bool = False) -> int:
+    from inferlift.teardown import lab_down as down
+
+    with session(place(profile), f"lab.down --profile {profile}", verbose=verbose) as ctx:
+        return _left(down(ctx), "the lab's old world")
+
+
+def profiles() -> int:
+    from inferlift.declaration import load, names
+
+    for name in names(ROOT):
+        try:
+            profile = load(name, ROOT).profile
+            print(f"{name:<14} {profile.target:<7} {profile.description}")
+        except InferliftError as error:
+            print(f"{name:<14} wrong:  {error.what}")
+    return 0
+
+
+def doctor(*, as_json: bool = False) -> int:
+    from inferlift.toolchain.doctor import as_object, report, table
+
+    tools = report()
+    missing = [t for t in tools if not t.present]
+    print(json.dumps(as_object(tools)) if as_json else table(tools))
+    return 1 if missing else 0
+
+
+def write_report(ctx: Context) -> Path:
+    """The page of everything known so far, beside the ledger."""
+    from inferlift.report import render
+    from inferlift.reporting import gather
+
+    page = ctx.folder / "report.html"
+    write_atomically(page, render(gather(ctx)))
+    return page
+
+
+def _left(left: list[str], what: str) -> int:
+    if left:
+        print(f"left of {what}:\n" + "\n".join(f"  {line}" for line in left), file=sys.stderr)
+        return 1
+    print(f"{what} is gone; listed again by label: nothing is left")
+    return 0
+
+
+def _numbers(ctx: Context) -> dict[str, Any]:
+    from inferlift.lockfile import figures
+
+    return figures(ctx)
+
+

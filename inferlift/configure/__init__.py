@@ -1,0 +1,43 @@
+"""Hosts become what their role says: Ansible through ansible-runner over SSH, certificates, validators, the gateway.
+
+Nothing heavy is imported until it is used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inferlift.configure.certificates import Ca, ensure_ca, issue
+    from inferlift.configure.runner import apply
+    from inferlift.configure.validators import validate
+    from inferlift.configure.variables import FleetVariables, fleet_secrets, fleet_variables
+
+_HOME = {
+    "apply": "runner",
+    "Ca": "certificates",
+    "ensure_ca": "certificates",
+    "issue": "certificates",
+    "FleetVariables": "variables",
+    "fleet_secrets": "variables",
+    "fleet_variables": "variables",
+    "validate": "validators",
+}
+
+__all__ = [
+    "Ca",
+    "FleetVariables",
+    "apply",
+    "ensure_ca",
+    "fleet_secrets",
+    "fleet_variables",
+    "issue",
+    "validate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,1 @@
+"""The DNS engine: moves the answers of one name from an old address to a new one, a step at a time, and back."""

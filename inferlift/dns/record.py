@@ -1,0 +1,190 @@
+"""What stands in DNS for one name, and the journal beside it by which one writer at a time owns it.
+
+The journal is a TXT RRset at `_inferlift.NAME`. It is written in the same transaction as the record itself, so
+the two cannot disagree: a record that differs from its journal was changed by someone else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import AwareDatetime, ValidationError
+
+from inferlift.artifacts import Artifact
+
+Kind = Literal["absent", "simple", "weighted", "foreign"]
+Phase = Literal["ttl-lowered", "weighted", "rehearsing", "stepping", "done", "rolled-back"]
+Settled = Literal["done", "absent", "foreign"]
+
+JOURNAL_LABEL = "_inferlift"
+CHUNK_BYTES = 240  # a TXT string holds 255 bytes; the rest is for "12/34 "
+STEERING = ("A", "AAAA", "ALIAS", "CNAME", "DNAME", "HTTPS", "LUA", "NS", "SVCB")  # types that decide where users go
+
+_PICK = re.compile(r"""A "pickwrandom\(\{((?:\{\d+,'[0-9.]+'\},?)+)\}\)\"""")
+_PAIR = re.compile(r"\{(\d+),'([0-9.]+)'\}")
+
+
+class RRset(Artifact):
+    """One RRset in presentation form, sorted."""
+
+    type: str
+    ttl_s: int
+    contents: tuple[str, ...]
+
+
+class Journal(Artifact):
+    """Who writes the record, what was meant to stand there after the last write, and what stood there before all.
+
+    `intended` names both addresses, weight 0 included. `not_before`: no weight moves earlier, since answers with
+    the old TTL may live in resolvers until then.
+    """
+
+    owner: str
+    run: str
+    sequence: int
+    phase: Phase
+    intended: dict[str, int]
+    ttl_s: int
+    ttl_before_s: int
+    not_before: AwareDatetime | None = None
+    rehearsed_s: float | None = None
+    before: tuple[RRset, ...] = ()
+
+
+class RecordState(Artifact):
+    """One name as the authority's own data has it. `weights` holds what is answered: never a zero.
+
+    A simple record's addresses weigh 1 each. `raw` holds the RRsets that decide the answer; `why` says what makes
+    a record foreign (not one this product may change).
+    """
+
+    name: str
+    kind: Kind
+    ttl_s: int | None
+    weights: dict[str, int]
+    journal: Journal | None = None
+    raw: tuple[RRset, ...] = ()
+    why: str = ""
+
+
+def fqdn(name: str) -> str:
+    return name.rstrip(".").lower() + "."
+
+
+def journal_name(name: str) -> str:
+    return f"{JOURNAL_LABEL}.{fqdn(name)}"
+
+
+def describe(name: str, rrsets: tuple[RRset, ...], journal_texts: tuple[str, ...]) -> RecordState:
+    """The state of a name from its RRsets (`rrsets`: steering types only) and the journal's TXT strings."""
+    raw = tuple(sorted(rrsets, key=lambda r: r.type))
+    kind, weights, why = _kind(raw)
+    ttl = raw[0].ttl_s if raw else None
+    journal = None
+    if journal_texts:
+        try:
+            journal = decode(journal_texts)
+        except ValueError as error:
+            kind, why = "foreign", f"the TXT at {journal_name(name)} is no journal of this product ({error})"
+    return RecordState(name=fqdn(name), kind=kind, ttl_s=ttl, weights=weights, journal=journal, raw=raw, why=why)
+
+
+def agrees(state: RecordState, journal: Journal) -> bool:
+    """Does the record answer as this journal intended? Compared by share, so simple `{a: 1}` equals `{a: 100}`."""
+    ttl = state.ttl_s == journal.ttl_s
+    return ttl and state.kind in ("simple", "weighted") and shares(state.weights) == shares(journal.intended)
+
+
+def shares(weights: dict[str, int]) -> dict[str, float]:
+    """Share of the answers by address, zeros left out; empty when nothing would be answered."""
+    total = sum(weights.values())
+    return {a: w / total for a, w in sorted(weights.items()) if w > 0} if total > 0 else {}
+
+
+def difference(state: RecordState) -> str:
+    """What someone else changed, in words; empty when the record stands as its journal says (or has none)."""
+    if state.kind == "foreign":
+        return state.why
+    journal = state.journal
+    if journal is None or agrees(state, journal):
+        return ""
+    if state.kind == "absent":
+        return f"{state.name} has no address record any more; the journal says {show(journal.intended)}"
+    found = []
+    if shares(state.weights) != shares(journal.intended):
+        found.append(f"weights are {show(state.weights)}, the journal says {show(journal.intended)}")
+    if state.ttl_s != journal.ttl_s:
+        found.append(f"the TTL is {state.ttl_s} s, the journal says {journal.ttl_s} s")
+    return f"{state.name}: " + " and ".join(found)
+
+
+def settle(state: RecordState, intended: Journal | dict[str, Any]) -> Settled:
+    """How a write whose outcome is unknown ended: `done`, `absent` (not written), or `foreign` (someone else wrote)."""
+    meant = Journal.model_validate(intended) if isinstance(intended, dict) else intended
+    journal = state.journal
+    if state.kind == "foreign":
+        return "foreign"
+    if journal is None:
+        return "absent" if meant.sequence == 1 and state.raw == meant.before else "foreign"
+    if journal.owner != meant.owner or not agrees(state, journal):
+        return "foreign"
+    if journal == meant or journal.sequence > meant.sequence:
+        return "done"
+    return "absent" if journal.sequence < meant.sequence else "foreign"
+
+
+def show(weights: dict[str, int]) -> str:
+    parts = shares(weights)
+    return ", ".join(f"{a} {parts[a]:.0%}" for a in parts) or "nothing"
+
+
+def script(weights: dict[str, int]) -> str:
+    """PowerDNS' Lua for these weights. Weight 0 is left out: it must never be an answer, not even the last one."""
+    pairs = ",".join(f"{{{w},'{a}'}}" for a, w in sorted(weights.items()) if w > 0)
+    return f"pickwrandom({{{pairs}}})"
+
+
+def encode(journal: Journal) -> tuple[str, ...]:
+    """The journal as TXT strings of at most 255 bytes, each headed by its place, in plain ASCII without `;`."""
+    text = json.dumps(journal.model_dump(mode="json"), separators=(",", ":"), sort_keys=True).replace(";", "\\u003b")
+    chunks = [text[i : i + CHUNK_BYTES] for i in range(0, len(text), CHUNK_BYTES)]
+    return tuple(f"{i:02d}/{len(chunks):02d} {chunk}" for i, chunk in enumerate(chunks, start=1))
+
+
+def decode(texts: tuple[str, ...]) -> Journal:
+    """The inverse of `encode`, in any order. Raises ValueError saying what is wrong."""
+    parts: dict[int, str] = {}
+    for text in texts:
+        head = re.match(r"(\d\d)/(\d\d) ", text)
+        if head is None or int(head[2]) != len(texts):
+            raise ValueError("a part is missing or not ours")
+        parts[int(head[1])] = text[head.end() :]
+    if sorted(parts) != list(range(1, len(texts) + 1)):
+        raise ValueError("a part is missing or repeated")
+    try:
+        return Journal.model_validate_json("".join(parts[i] for i in sorted(parts)))
+    except ValidationError as error:
+        raise ValueError(f"{error.error_count()} fields are not as expected") from None
+
+
+def utc(seconds: float) -> datetime:
+    from datetime import UTC
+
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _kind(raw: tuple[RRset, ...]) -> tuple[Kind, dict[str, int], str]:
+    if not raw:
+        return "absent", {}, ""
+    if len(raw) > 1 or raw[0].type not in ("A", "LUA"):
+        return "foreign", {}, "it is made of " + " and ".join(r.type for r in raw) + "; only A can be moved"
+    if raw[0].type == "A":
+        return "simple", dict.fromkeys(raw[0].contents, 1), ""
+    match = _PICK.fullmatch(raw[0].contents[0]) if len(raw[0].contents) == 1 else None
+    weights = {a: int(w) for w, a in _PAIR.findall(match[1])} if match else {}
+    if not weights or min(weights.values()) < 1:
+        return "foreign", {}, f"its Lua is not a plain set of weights: {' | '.join(raw[0].contents)[:120]}"
+    return "weighted", weights, ""

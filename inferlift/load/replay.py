@@ -1,0 +1,41 @@
+"""The audit's traffic shape as send times: its own gaps, in its own order, scaled to a wanted rate."""
+
+from __future__ import annotations
+
+import random
+
+from inferlift.artifacts import TrafficShape
+from inferlift.errors import CheckFailed
+
+
+def replay_schedule(
+    shape: TrafficShape, requests: int, mean_rps: float | None = None, *, speedup: float = 1.0, seed: int = 0
+) -> tuple[float, ...]:
+    """Send times in seconds since the start, `requests` of them, the first at 0.
+
+    The recorded gaps are taken in order from a place that `seed` chooses, and begin again at their end, so
+    that bursts and lulls stay as they were. All are scaled by one factor: to `mean_rps` over the whole
+    schedule (what the replicas present are offered), or to `speedup` times the recorded rate without it.
+    Raises CheckFailed when nothing can be replayed.
+    """
+    gaps = shape.gaps_s
+    if not gaps or sum(gaps) <= 0 or min(gaps) < 0:
+        raise CheckFailed(
+            "the audit's traffic shape cannot be replayed",
+            why="it has no gaps between requests" if not gaps else "its gaps are all zero or negative",
+            next_command="audit logs with more requests",
+        )
+    if (mean_rps is not None and mean_rps <= 0) or speedup <= 0:
+        raise CheckFailed("a replay needs a rate above zero", why=f"mean_rps {mean_rps}, speedup {speedup}")
+    first = random.Random(seed).randrange(len(gaps))  # noqa: S311 (a place to begin, not a secret)
+    taken = [gaps[(first + k) % len(gaps)] for k in range(requests - 1)]
+    offsets = [0.0]
+    for gap in taken:
+        offsets.append(offsets[-1] + gap)
+    factor = 1 / speedup
+    if mean_rps is not None and offsets[-1] > 0:
+        factor = (requests - 1) / mean_rps / offsets[-1]
+    elif mean_rps is not None:
+        # a short run that begins inside one burst: its mean is that of the whole shape
+        factor = len(gaps) / sum(gaps) / mean_rps
+    return tuple(offset * factor for offset in offsets)

@@ -1,0 +1,343 @@
+"""The ordered stages of one migration: what is done is verified, what is missing is run, what a kill left is settled."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from inferlift import __version__, process
+from inferlift.artifacts import Artifact, Check, Cutover, Status
+from inferlift.errors import DeclarationError, Held, InferliftError, Interrupted, Refusal
+from inferlift.ledger import Ledger, digest, reading
+from inferlift.profile import ROOT, Profile
+from inferlift.progress import Progress
+from inferlift.stages.base import Context, Options, Stage
+
+ORDER = ("audit", "size", "build", "poc", "load", "migrate", "scale", "switch", "watch")
+
+
+def stages() -> dict[str, Stage]:
+    """All stages in order, the lab's world first."""
+    from inferlift.stages.audit import AuditStage
+    from inferlift.stages.build import BuildStage
+    from inferlift.stages.load import LoadStage
+    from inferlift.stages.migrate import MigrateStage
+    from inferlift.stages.poc import PocStage
+    from inferlift.stages.scale import ScaleStage
+    from inferlift.stages.size import SizeStage
+    from inferlift.stages.switch import SwitchStage
+    from inferlift.stages.watch import WatchStage
+    from inferlift.stages.world import WorldStage
+
+    made: list[Stage] = [
+        WorldStage(), AuditStage(), SizeStage(), BuildStage(), PocStage(),
+        LoadStage(), MigrateStage(), ScaleStage(), SwitchStage(), WatchStage(),
+    ]  # fmt: skip
+    return {s.name: s for s in made}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a migration lives, and the owner label of what it makes."""
+
+    profile: Profile
+    profile_path: Path
+    folder: Path
+    owner: str
+
+
+def place(profile_name: str, target: str | None = None) -> Place:
+    """Find and load the profile. Raises DeclarationError before anything is made."""
+    from inferlift.declaration import load
+
+    declared = load(profile_name, ROOT)
+    profile = declared.profile
+    if target is not None and target != profile.target:
+        raise DeclarationError(
+            f"the profile {profile.name} is written for the target {profile.target}, not {target}",
+            why="a target needs its own section (lab:, origin:)",
+            next_command=f"set `target: {target}` in {declared.path}",
+        )
+    if profile.target != "lab":
+        raise DeclarationError(
+            f"the target {profile.target} is not in this version",
+            why="this version moves workloads into the local lab",
+            next_command="./invoke deploy --profile demo",
+        )
+    state = state_folder()
+    name = f"{profile.name}-{profile.target}"
+    clone = hashlib.sha256(str(state).encode()).hexdigest()[:6]
+    return Place(profile, declared.path, state / name, f"{clone}/{name}")
+
+
+def state_folder() -> Path:
+    """`.inferlift` in the project, or INFERLIFT_STATE."""
+    return Path(os.environ.get("INFERLIFT_STATE") or ROOT / ".inferlift").resolve()
+
+
+@contextmanager
+def looking(where: Place, command: str) -> Iterator[Context]:
+    """A context that changes nothing: no lock, no folder, an empty ledger where there is none yet."""
+    with reading(where.folder) as ledger:
+        yield Context(
+            root=ROOT,
+            folder=where.folder,
+            run_folder=where.folder,
+            owner=where.owner,
+            profile=where.profile,
+            profile_path=where.profile_path,
+            ledger=ledger or Ledger.empty(where.folder),
+            progress=Progress(),
+        )
+
+
+@contextmanager
+def session(
+    where: Place,
+    command: str,
+    *,
+    options: Options | None = None,
+    verbose: bool = False,
+    on_boundary: Callable[[str], None] | None = None,
+) -> Iterator[Context]:
+    """An exclusive run: the lock taken, remnants of a killed run ended, open intents settled."""
+    if os.geteuid() != 0:
+        raise Refusal(
+            "the lab needs root",
+            why="its hosts are podman machines with systemd and networks of their own",
+            next_command=f"sudo ./invoke {command}",
+        )
+    if (why := _not_reachable()) is not None:
+        raise why
+    with Ledger.open(where.folder, command=f"invoke {command}", declared_in=where.profile_path) as ledger:
+        run_folder = where.folder / "runs" / ledger.run
+        run_folder.mkdir(parents=True, mode=0o700)
+        progress = Progress(run_folder / "run.log", verbose=verbose)
+        ctx = Context(
+            root=ROOT,
+            folder=where.folder,
+            run_folder=run_folder,
+            owner=where.owner,
+            profile=where.profile,
+            profile_path=where.profile_path,
+            ledger=ledger,
+            progress=progress,
+            options=options or Options(),
+        )
+        if on_boundary is not None:
+            ledger.on_boundary = on_boundary
+        try:
+            with _signals():
+                settle(ctx)
+                yield ctx
+        except KeyboardInterrupt:
+            raise Interrupted(
+                f"stopped{' in ' + ctx.stage if ctx.stage else ''}",
+                why="nothing is lost: what was finished is in the ledger, what was begun is settled by the next run",
+                next_command=f"./invoke {command}",
+            ) from None
+        finally:
+            progress.close()
+
+
+def settle(ctx: Context) -> None:
+    """What a killed run left: its processes are ended, its open intents get an outcome. Before anything else."""
+    process.set_owner(ctx.owner)
+    if left := process.remnants(ctx.owner):
+        ctx.say(f"ending {len(left)} processes that a killed run left behind")
+        process.end(left)
+    table = stages()
+    for intent in ctx.ledger.open_intents():
+        outcome = table[intent.stage].settle(ctx, intent) if intent.stage in table else "absent"
+        ctx.progress.note(f"settled   {intent.stage} {intent.action} {intent.subject}: {outcome}")
+        ctx.ledger.close_intent(intent.id, outcome)
+
+
+def deploy(ctx: Context, *, first: str | None = None, last: str | None = None, approve: Approver | None = None) -> None:
+    """Run the stages from `first` to `last`: verify what is done, run what is not, hold where a person must decide."""
+    table = stages()
+    names = _span_of(first, last)
+    walk = (["world"] if ctx.profile.target == "lab" else []) + list(names)
+    _verify_ahead(ctx, table, walk)
+    for index, name in enumerate(walk):
+        if approve is not None:
+            approve(ctx, table[name])
+        advance(ctx, table[name], walk[index + 1 :])
+
+
+Approver = Callable[[Context, Stage], None]
+
+
+def advance(ctx: Context, stage: Stage, later: Sequence[str] = (), *, again: bool = False) -> Artifact | None:
+    """Bring one stage to where it should be. Returns its artifact.
+
+    Raises Held, CheckFailed and the rest of the tree with the stage's row saying the same.
+    """
+    ledger, name = ctx.ledger, stage.name
+    ctx.stage = name
+    if (why := stage.applicable(ctx)) is not None:
+        ledger.begin(name, "")
+        ledger.finish(name, None, Status.NOT_APPLICABLE, 0.0, why)
+        ctx.progress.note(f"{name:<8} not applicable: {why}")
+        return None
+    parts = {"tool": __version__, **stage.key(ctx)}
+    ctx.key = digest(parts)
+    row = ledger.stage(name)
+    known = ledger.artifact(name, stage.artifact) if row is not None and row.status is Status.DONE else None
+    expected = ledger.expected_seconds(name)
+    after = sum(ledger.expected_seconds(n) or 0.0 for n in later)
+    findings: list[Check] = []
+    if known is not None and row is not None and not again:
+        if row.key != ctx.key:
+            changed = _changed(ledger.document(f"key:{name}"), parts)
+            if moved(ledger) and name != "watch":
+                ctx.progress.note(f"{name:<8} stale: {changed} changed; users are on the fleet, so it is not repeated")
+                ctx.progress.note(f"{'':<8} to repeat it on purpose: ./invoke {name} --profile {ctx.profile.name}")
+                return known
+            ctx.progress.note(f"{name:<8} runs again: {changed} changed")
+        else:
+            findings = [c for c in _verified(ctx, stage, known) if not c.ok and not c.skipped]
+            if not findings:
+                ctx.progress.note(f"{name:<8} verified: {stage.summary(known)}")
+                return known
+            for c in findings:
+                ctx.progress.note(f"{name:<8} found: {c.name}: {c.detail}")
+    elif row is not None and row.status in (Status.FAILED, Status.HELD, Status.UNCERTAIN):
+        ctx.progress.note(f"{name:<8} goes on (it was {row.status.value})")
+    ctx.progress.stage(name, expected_s=expected, remaining_after_s=after)
+    ledger.begin(name, ctx.key)
+    start = time.monotonic()
+    try:
+        if known is not None and (findings or again):
+            ledger.forget_steps(name)
+        artifact = stage.repair(ctx, known, findings) if known is not None and findings else stage.run(ctx)
+    except InferliftError as error:
+        status = Status.HELD if isinstance(error, Held) else Status.FAILED
+        if isinstance(error, Held):
+            ledger.set_document("held", {"stage": name, "why": error.why or error.what})
+        if not isinstance(error, Interrupted):
+            ledger.finish(name, None, status, time.monotonic() - start, error.what)
+        raise
+    seconds = time.monotonic() - start
+    ledger.finish(name, artifact, Status.DONE, seconds)
+    ledger.set_document(f"key:{name}", parts)
+    ledger.timed(name, seconds)
+    ctx.forget_probes()
+    ctx.progress.done(stage.summary(artifact))
+    return artifact
+
+
+def moved(ledger: Ledger) -> bool:
+    """Are users on the fleet?"""
+    row = ledger.stage("switch")
+    if row is None or row.status is not Status.DONE:
+        return False
+    cutover = ledger.artifact("switch", Cutover)
+    return cutover is not None and not cutover.rolled_back
+
+
+def verify_all(ctx: Context) -> dict[str, list[Check]]:
+    """Every finished stage held against the world, side by side; changes nothing."""
+    table = stages()
+    done = [n for n in table if (r := ctx.ledger.stage(n)) is not None and r.status is Status.DONE]
+    _verify_ahead(ctx, table, done)
+    return {
+        n: _verified(ctx, table[n], a) for n in done if (a := ctx.ledger.artifact(n, table[n].artifact)) is not None
+    }
+
+
+def status_rows(where: Place) -> list[dict[str, Any]]:
+    """How each stage stands, read without the lock."""
+    rows = []
+    with reading(where.folder) as ledger:
+        for name in ORDER:
+            row = ledger.stage(name) if ledger else None
+            rows.append(
+                {
+                    "stage": name,
+                    "status": row.status.value if row else Status.PENDING.value,
+                    "finished": row.finished if row else None,
+                    "seconds": row.seconds if row else None,
+                    "message": row.message if row else "",
+                }
+            )
+    return rows
+
+
+# --- helpers ----------------------------------------------------------------------------------------------------------
+
+
+def _verify_ahead(ctx: Context, table: dict[str, Stage], names: Sequence[str]) -> None:
+    """Start the verifications of all finished stages at once; `advance` collects them."""
+    for name in names:
+        row = ctx.ledger.stage(name)
+        if row is None or row.status is not Status.DONE:
+            continue
+        stage = table[name]
+        artifact = ctx.ledger.artifact(name, stage.artifact)
+        if artifact is not None:
+            ctx.start_probe(f"stage:{name}", lambda s=stage, a=artifact: s.verify(ctx, a))  # type: ignore[misc]
+
+
+def _verified(ctx: Context, stage: Stage, artifact: Artifact) -> list[Check]:
+    try:
+        return ctx.probe(f"stage:{stage.name}", lambda: stage.verify(ctx, artifact))
+    except InferliftError as error:
+        return [Check(name="verification", ok=False, detail=str(error).replace("\n", " "))]
+
+
+def _changed(before: dict[str, Any] | None, after: dict[str, Any]) -> str:
+    """The names of what differs between two keys."""
+    if before is None:
+        return "what it depends on"
+    names = [k for k in sorted({*before, *after}) if digest(before.get(k)) != digest(after.get(k))]
+    return ", ".join(names) or "what it depends on"
+
+
+def _span_of(first: str | None, last: str | None) -> tuple[str, ...]:
+    import difflib
+
+    for given in (first, last):
+        if given is not None and given not in ORDER:
+            near = difflib.get_close_matches(given, ORDER, 1)
+            raise DeclarationError(
+                f"there is no stage {given!r}" + (f"; did you mean {near[0]}?" if near else ""),
+                why=f"the stages are {', '.join(ORDER)}",
+            )
+    low = ORDER.index(first) if first else 0
+    high = ORDER.index(last) if last else len(ORDER) - 1
+    if low > high:
+        raise DeclarationError(f"--from {first} comes after --to {last}", why=f"the order is {', '.join(ORDER)}")
+    return ORDER[low : high + 1]
+
+
+@contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {s: signal.signal(s, stop) for s in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for s, handler in before.items():
+            signal.signal(s, handler)
+
+
+def _not_reachable() -> InferliftError | None:
+    """The lab runs on Linux with Debian's packages; anything else is said before something is made."""
+    if sys.platform != "linux":
+        return Refusal("the lab needs a Linux host", why=f"this is {sys.platform}", next_command="use a Debian machine")
+    return None
+

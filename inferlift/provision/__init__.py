@@ -1,0 +1,49 @@
+"""Machines for the lab: the desired fleet and the old world, made by Pulumi's engine with the lab's own provider.
+
+The public names load on first use, so that importing this package costs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from inferlift.provision.models import Tools, WorldHosts
+    from inferlift.provision.targets import (
+        apply_fleet,
+        apply_world,
+        destroy_fleet,
+        destroy_world,
+        drift_fleet,
+        preview_fleet,
+        read_fleet,
+        read_world,
+        settle,
+        verify_fleet,
+        verify_world,
+    )
+
+__all__ = [
+    "Tools",
+    "WorldHosts",
+    "apply_fleet",
+    "apply_world",
+    "destroy_fleet",
+    "destroy_world",
+    "drift_fleet",
+    "preview_fleet",
+    "read_fleet",
+    "read_world",
+    "settle",
+    "verify_fleet",
+    "verify_world",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    module = "models" if name in ("Tools", "WorldHosts") else "targets"
+    return getattr(import_module(f"{__name__}.{module}"), name)

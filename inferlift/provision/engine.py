@@ -1,0 +1,279 @@
+"""Pulumi's engine through the Automation API: inline programs, a file backend in the work folder, clean interrupts.
+
+The command line runs in a session of its own, so that a Ctrl-C reaches it exactly once, from here, and the
+update ends with its lock released and nothing pending. If this process dies, the kernel sends that one SIGINT.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pulumi import automation
+from pulumi.automation._cmd import CommandResult, OnOutput
+from pulumi.automation.errors import create_command_error
+from semver import VersionInfo
+
+from inferlift.errors import CheckFailed, Refusal, Uncertain
+from inferlift.provision.lab_provider import install
+from inferlift.provision.models import Drift, Tools
+from inferlift.provision.settling import PARENT, StackFiles, parent_mark
+
+Say = Callable[[str], None]
+_QUIET_S = 90.0  # how long an interrupted update may take to end its calls in progress
+
+
+class Engine:
+    """One stack (project, name) of the lab, with a program of ours."""
+
+    def __init__(self, workdir: Path, project: str, stack: str, tools: Tools) -> None:
+        self.files = StackFiles(workdir, project, stack)
+        self._tools = tools
+        self._errors: list[str] = []
+
+    def up(self, program: Callable[[], None], say: Say) -> None:
+        """Bring the stack to what the program says, whatever happened behind its back.
+
+        Raises CheckFailed with the engine's own diagnostics, Uncertain when another update holds the lock.
+        """
+        stack = self._stack(program)
+        with self._judged("up"):
+            stack.up(refresh=True, color="never", suppress_outputs=True, on_event=self._teller(say))
+
+    def refresh_preview(self, program: Callable[[], None]) -> list[Drift]:
+        """What an `up` would change, asked of the machines themselves; the state is not written."""
+        stack = self._stack(program)
+        found: dict[str, str] = {}
+
+        def note(event: Any) -> None:
+            self._note_error(event)
+            if (step := event.resource_pre_event) is not None:
+                change = _CHANGES.get(str(getattr(step.metadata.op, "value", step.metadata.op)))
+                if change and step.metadata.type.startswith("inferlift-lab:"):
+                    found[_words(step.metadata)] = change
+
+        with self._judged("preview"):
+            stack.preview(refresh=True, color="never", suppress_outputs=True, on_event=note)
+        return [Drift(resource=name, change=change) for name, change in sorted(found.items())]
+
+    def destroy(self, say: Say) -> None:
+        """Remove what the state knows. Removing what is gone already is no error."""
+        if not self.files.checkpoint.exists():
+            return
+        stack = self._stack(lambda: None)
+        with self._judged("destroy"):
+            stack.destroy(color="never", suppress_outputs=True, on_event=self._teller(say))
+
+    def clear_pending(self) -> None:
+        """Take a dead update's lock away and forget its pending entries: creates are get-or-create, and repeated.
+
+        Only for `settle`, which has made sure that no update is alive.
+        """
+        self.files.restore_torn()
+        for lock in self.files.locks():
+            lock.unlink(missing_ok=True)
+        if not self.files.pending():
+            return
+        stack = self._stack(lambda: None)
+        with self._judged("settle"):
+            exported = stack.export_stack()
+            deployment = dict(exported.deployment or {})
+            deployment["pending_operations"] = []
+            deployment.setdefault("resources", [])
+            stack.import_stack(automation.Deployment(version=exported.version, deployment=deployment))
+
+    # --- helpers ---------------------------------------------------------------------------------------------
+
+    def _stack(self, program: Callable[[], None]) -> automation.Stack:
+        files = self.files
+        files.prepare()
+        passphrase(files.passphrase)
+        provider = install(files.bin)
+        env = {
+            "PULUMI_BACKEND_URL": f"file://{files.state}",
+            "PULUMI_CONFIG_PASSPHRASE_FILE": str(files.passphrase),
+            "PULUMI_SKIP_UPDATE_CHECK": "1",
+            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "1",
+            "PULUMI_ERROR_OUTPUT_STRING": "1",
+            "PATH": f"{provider.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            **self._tools.podman_env,
+        }
+        settings = automation.ProjectSettings(name=files.project, runtime="python", main=str(files.work))
+        with self._judged("stack select"):
+            return automation.create_or_select_stack(
+                files.stack,
+                project_name=files.project,
+                program=program,
+                opts=automation.LocalWorkspaceOptions(
+                    work_dir=str(files.work),
+                    pulumi_home=str(files.home),
+                    env_vars=env,
+                    project_settings=settings,
+                    pulumi_command=InterruptibleCommand(self._tools.pulumi_bin, files.home),
+                ),
+            )
+
+    def _teller(self, say: Say) -> Callable[[Any], None]:
+        started: dict[str, float] = {}
+
+        def tell(event: Any) -> None:
+            self._note_error(event)
+            if (step := event.resource_pre_event) is not None:
+                started[step.metadata.urn] = time.monotonic()
+            elif (step := event.res_outputs_event) is not None:
+                op = str(getattr(step.metadata.op, "value", step.metadata.op))
+                word = {"create": "made", "create-replacement": "made anew", "delete": "removed"}.get(op)
+                if word and step.metadata.type.startswith("inferlift-lab:"):
+                    seconds = time.monotonic() - started.get(step.metadata.urn, time.monotonic())
+                    say(f"{word} {_words(step.metadata)} ({seconds:.1f} s)")
+
+        return tell
+
+    def _note_error(self, event: Any) -> None:
+        diagnostic = event.diagnostic_event
+        if diagnostic is not None and diagnostic.severity == "error":
+            self._errors.append(re.sub(r"<\{%[^%]*%\}>", "", diagnostic.message).strip())
+
+    @contextlib.contextmanager
+    def _judged(self, what: str) -> Iterator[None]:
+        """The engine's failures as ours. Its own error text holds the whole output, which may hold secrets."""
+        self._errors.clear()
+        try:
+            yield
+        except automation.ConcurrentUpdateError:
+            raise Uncertain(
+                "another update of these hosts is running, or was killed",
+                why=f"the lock under {self.files.state} is held",
+                next_command="run the same command again: it settles what a killed run left",
+            ) from None
+        except automation.CommandError:
+            why = "\n".join(dict.fromkeys(self._errors))[-800:] or "the engine gave no reason"
+            if "is not ours" in why:
+                raise Refusal("a name that the lab needs is taken", why=why) from None
+            raise CheckFailed(f"pulumi {what} failed", why=why) from None
+
+
+class InterruptibleCommand(automation.PulumiCommand):
+    """The command line in a session of its own; an exception here becomes one SIGINT there."""
+
+    def __init__(self, binary: Path, home: Path) -> None:
+        self.command = str(binary)
+        self.version = _version(binary, home)
+
+    def run(
+        self,
+        args: list[str],
+        cwd: str,
+        additional_env: Mapping[str, str],
+        on_output: OnOutput | None = None,
+        on_error: OnOutput | None = None,
+    ) -> CommandResult:
+        argv = [self.command, "--non-interactive", *args]
+        env = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true", PARENT: parent_mark()}
+        child = subprocess.Popen(
+            ["setpriv", "--pdeathsig", "INT", *argv],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=cwd,
+            env=env,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+        texts: tuple[list[str], list[str]] = ([], [])
+        readers = [
+            threading.Thread(target=_read, args=(stream, text, tell), daemon=True)
+            for stream, text, tell in zip((child.stdout, child.stderr), texts, (on_output, on_error), strict=True)
+        ]
+        try:
+            for reader in readers:
+                reader.start()
+            child.wait()
+        except BaseException:
+            _interrupt(child)
+            raise
+        finally:
+            for reader in readers:
+                reader.join(timeout=5)
+        result = CommandResult(stdout="\n".join(texts[0]), stderr="\n".join(texts[1]), code=child.returncode)
+        if child.returncode:
+            raise create_command_error(result)
+        return result
+
+
+def passphrase(path: Path) -> None:
+    """A random passphrase for the state's secrets, made once, readable by the owner alone."""
+    with contextlib.suppress(FileExistsError):
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(secrets.token_urlsafe(32))
+    if not path.read_text():  # killed between creating and writing: no state was encrypted with it yet
+        path.write_text(secrets.token_urlsafe(32))
+
+
+_CHANGES = {
+    "create": "gone",
+    "create-replacement": "changed",
+    "replace": "changed",
+    "update": "changed",
+    "delete": "not wanted",
+}
+
+
+def _words(metadata: Any) -> str:
+    """`urn:...::inferlift-lab:index:Host::model-1` as `host model-1`."""
+    kind = metadata.type.rpartition(":")[2].lower()
+    return f"{kind} {metadata.urn.rpartition('::')[2]}" if kind != "network" else "network"
+
+
+def _interrupt(child: subprocess.Popen[str]) -> None:
+    """Exactly one SIGINT, then wait for the clean end; further interrupts do not shorten it."""
+    if child.poll() is None:
+        child.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + _QUIET_S
+    while child.poll() is None and time.monotonic() < deadline:
+        with contextlib.suppress(KeyboardInterrupt):
+            time.sleep(0.05)
+    if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def _read(stream: Any, text: list[str], tell: OnOutput | None) -> None:
+    for line in stream:
+        text.append(line.rstrip())
+        if tell:
+            tell(line.rstrip())
+    stream.close()
+
+
+def _version(binary: Path, home: Path) -> VersionInfo:
+    """The engine's version, asked once for a given binary: asking costs 0.15 s."""
+    try:
+        stat = binary.stat()
+    except FileNotFoundError:
+        raise CheckFailed(f"Pulumi's engine is not at {binary}", next_command="./invoke doctor") from None
+    key = f"{binary}:{stat.st_size}:{stat.st_mtime_ns}"
+    note = home / "engine-version.json"
+    with contextlib.suppress(OSError, ValueError):
+        known = json.loads(note.read_text())
+        if known["key"] == key:
+            return VersionInfo.parse(known["version"])
+    env = {**os.environ, "PULUMI_SKIP_UPDATE_CHECK": "1", "PULUMI_HOME": str(home)}
+    text = subprocess.run([binary, "version"], capture_output=True, text=True, env=env, timeout=60, check=True).stdout
+    version = VersionInfo.parse(text.strip().lstrip("v"))
+    home.mkdir(parents=True, exist_ok=True)
+    note.write_text(json.dumps({"key": key, "version": str(version)}))
+    return version

@@ -1,0 +1,219 @@
+"""The fleet as poc, migrate and scale share it: one desired document, made and configured the same way."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from inferlift.artifacts import (
+    Check,
+    Configured,
+    Contract,
+    DesiredFleet,
+    Fleet,
+    HostGroup,
+    Images,
+    Service,
+    Status,
+    Transfer,
+    World,
+)
+from inferlift.errors import CheckFailed
+from inferlift.stages.base import Context
+from inferlift.tree import tree_digest
+
+DATA = "/srv/data"
+READY_COMPLETIONS = 5
+
+
+def desired(ctx: Context, **floors: int) -> DesiredFleet:
+    """The one fleet document, with this stage's floor raised; nobody's floor is lowered here."""
+    known = ctx.ledger.document("floors") or {}
+    merged = {**known, **{k: v for k, v in floors.items()}}
+    return document(ctx, merged)
+
+
+def document(ctx: Context, floors: dict[str, int]) -> DesiredFleet:
+    lab = ctx.profile.lab
+    assert lab is not None  # noqa: S101 - place() refuses other targets
+    small = 384 * 2**20
+    return DesiredFleet(
+        label=f"{ctx.owner}/fleet",
+        groups=(
+            HostGroup(role="gateway", count=1, cpus=1.0, memory_bytes=small),
+            HostGroup(
+                role="model", count=max(floors.values(), default=1), cpus=lab.model_cpus,
+                memory_bytes=lab.model_memory_mb * 2**20,
+            ),
+            HostGroup(role="monitor", count=1, cpus=0.5, memory_bytes=small),
+        ),
+        floors=floors,
+    )  # fmt: skip
+
+
+def serve(ctx: Context, wanted: DesiredFleet) -> Service:
+    """Hosts, then data where users already rely on it, then configuration, then real completions in a row."""
+    from inferlift import provision
+
+    ctx.ledger.set_document("floors", wanted.floors)
+    fleet = ctx.step(
+        "provision",
+        lambda: provision.apply_fleet(wanted, ctx.path("fleet"), ctx.tools(), ctx.say),
+        Fleet,
+        subject=wanted.label,
+        before={"hosts": _names(ctx)},
+        planned={g.role: g.count for g in wanted.groups},
+    )
+    moved_data = ctx.ledger.stage("migrate")
+    if moved_data is not None and moved_data.status is Status.DONE:
+        ctx.step(
+            "data", lambda: copy_data(ctx, fleet), Transfer, subject=", ".join(h.name for h in fleet.by_role("model"))
+        )
+    contract = contract_of(ctx)
+    configured = ctx.step("configure", lambda: _configure(ctx, fleet, contract), Configured, subject=fleet.label)
+    service = _service(ctx, fleet, contract, configured)
+    ctx.ledger.set_document("service", service)
+    return service
+
+
+def current(ctx: Context) -> Service:
+    """The service as it was last made. Raises Refusal when there is none."""
+    body = ctx.ledger.document("service")
+    return Service.model_validate(body) if body else ctx.need("poc", Service)
+
+
+def wait_up(ctx: Context, service: Service, *, limit_s: float = 90) -> None:
+    """Until the gateway sends requests to every replica. Raises CheckFailed naming those that stay away."""
+    from inferlift import configure
+
+    gateway, names = service.fleet.by_role("gateway")[0], [h.name for h in service.fleet.by_role("model")]
+    deadline = time.monotonic() + limit_s
+    while True:
+        up = {s.name for s in configure.gateway.servers(gateway) if s.status.startswith("UP")}
+        if not (missing := [n for n in names if n not in up]):
+            return
+        if time.monotonic() > deadline:
+            raise CheckFailed(
+                f"the gateway sends nothing to {', '.join(missing)}",
+                why=f"not up after {limit_s:.0f} s",
+                next_command=f"./invoke {ctx.stage} --profile {ctx.profile.name} -v",
+            )
+        ctx.say(f"waiting for {', '.join(missing)}")
+        time.sleep(0.5)
+
+
+def verify_service(ctx: Context, service: Service) -> list[Check]:
+    """Hosts by label, validators on each host, one real completion: side by side."""
+    from inferlift import configure, provision
+    from inferlift.load import probe
+
+    tools = ctx.tools()
+    parts = {
+        "fleet:hosts": lambda: provision.verify_fleet(service.fleet, ctx.path("fleet"), tools),
+        "fleet:roles": lambda: configure.validate(service.fleet, ctx.path("fleet")),
+        "fleet:answers": lambda: probe.complete(target_of(ctx, service), 1, _silent),
+    }
+    for name, look in parts.items():
+        ctx.start_probe(name, _guarded(name, look))
+    return [c for name, look in parts.items() for c in ctx.probe(name, look)]
+
+
+def contract_of(ctx: Context) -> Contract:
+    return ctx.need("world", World).contract
+
+
+def target_of(ctx: Context, service: Service, *, synthetic: bool = True) -> Any:
+    """The new side under the old contract, pinned to the gateway. Synthetic requests do not count as users."""
+    from inferlift import configure
+    from inferlift.load.target import from_contract
+
+    headers = configure.synthetic_headers(ctx.path("fleet")) if synthetic else {}
+    return from_contract(
+        service.contract, address=service.endpoint.address, port=service.endpoint.port, extra_headers=headers,
+        timeout_s=ctx.profile.load.request_timeout_s,
+    )  # fmt: skip
+
+
+def origin_target(ctx: Context) -> Any:
+    from inferlift.load.target import from_contract
+
+    world = ctx.need("world", World)
+    return from_contract(world.contract, address=world.origin.address, timeout_s=ctx.profile.load.request_timeout_s)
+
+
+def roles_digest(ctx: Context) -> str:
+    return tree_digest(ctx.root / "playbooks") + tree_digest(ctx.root / "templates")
+
+
+def copy_data(ctx: Context, fleet: Fleet) -> Transfer:
+    from inferlift.transfer import copy
+
+    world = ctx.need("world", World)
+    return copy(world.origin, world.data_path, fleet.by_role("model"), DATA, ctx.path("data"), ctx.say)
+
+
+def _configure(ctx: Context, fleet: Fleet, contract: Contract) -> Configured:
+    from inferlift import configure, toolchain
+
+    toolchain.ensure(["wheels"], ctx.say)
+    variables, secrets = configure.fleet_variables(
+        ctx.profile, fleet, contract, ctx.need("build", Images), folder=ctx.path("fleet"), wheels=toolchain.wheels()
+    )
+    return configure.apply(fleet.hosts, "site.yml", variables, secrets, ctx.run_folder / "ansible" / ctx.stage, ctx.say)
+
+
+def _service(ctx: Context, fleet: Fleet, contract: Contract, configured: Configured) -> Service:
+    from inferlift import configure
+    from inferlift.load import probe
+
+    monitor = fleet.by_role("monitor")[0]
+    draft = Service(
+        fleet=fleet,
+        configured=configured,
+        endpoint=fleet.endpoints[0],
+        contract=contract,
+        replicas=len(fleet.by_role("model")),
+        checks=(),
+        monitor_url=f"https://{monitor.address}:9090",
+        monitor_user=configure.MONITOR_USER,
+        monitor_password=configure.monitor_password(ctx.path("fleet")),
+        ca=str(configure.fleet_ca(ctx.path("fleet"))),
+    )
+    checks = [
+        *configure.validate(fleet, ctx.path("fleet")),
+        *probe.complete(target_of(ctx, draft), READY_COMPLETIONS, ctx.say),
+    ]
+    bad = [c for c in checks if not c.ok and not c.skipped]
+    if bad:
+        raise CheckFailed(
+            f"the fleet is configured but not ready: {bad[0].name}",
+            why="; ".join(f"{c.name}: {c.detail}" for c in bad[:4]),
+            next_command=f"./invoke {ctx.stage} --profile {ctx.profile.name} -v",
+        )
+    return draft.model_copy(update={"checks": tuple(checks)})
+
+
+def _names(ctx: Context) -> list[str]:
+    body = ctx.ledger.document("service")
+    return [h.name for h in Service.model_validate(body).fleet.hosts] if body else []
+
+
+def _guarded(name: str, look: Any) -> Any:
+    """A probe that cannot look is a finding, not the end of the other probes."""
+    from inferlift.errors import InferliftError
+
+    def guarded() -> list[Check]:
+        try:
+            found: list[Check] = look()
+            return found
+        except InferliftError as error:
+            return [Check(name=name, ok=False, detail=str(error).replace("\n", " "))]
+
+    return guarded
+
+
+def _silent(line: str) -> None:
+    return None
+
+
+__all__ = ["DATA", "contract_of", "copy_data", "current", "desired", "document", "serve", "verify_service"]

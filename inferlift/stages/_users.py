@@ -1,0 +1,87 @@
+"""The lab's users while the switch and the watch run: their own process, their own record of what they saw."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from inferlift import process
+from inferlift.artifacts import Figure, Gate, UserCounts, World
+from inferlift.ledger import now
+from inferlift.stages.base import Context
+
+
+@contextmanager
+def running(ctx: Context, world: World, what: str) -> Iterator[None]:
+    """Users send requests by name, until the block ends; a kill ends them too (they watch their parent)."""
+    rate = ctx.profile.lab.users if ctx.profile.lab else 0
+    if not rate:
+        yield
+        return
+    config = ctx.run_folder / f"users-{what}.json"
+    config.write_text(
+        json.dumps(
+            {
+                "name": world.contract.name,
+                "resolver": world.resolver.address,
+                "ca": world.contract.ca,
+                "key_header": world.contract.key_header,
+                "key": world.contract.key,  # a reference
+                "route": world.contract.routes[0].path,
+                "rate": rate,
+                "max_tokens": ctx.profile.requests.output_tokens,
+                "out": str(_folder(ctx, what) / f"{ctx.ledger.run}.jsonl"),
+                "limit_s": 3600,
+            }
+        )
+    )
+    child = subprocess.Popen(
+        [sys.executable, "-m", "inferlift.load.users", str(config)],
+        cwd=ctx.root,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=(ctx.run_folder / f"users-{what}.log").open("ab"),
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        process.end([child.pid], grace_s=15)
+        child.wait()
+
+
+def counts(ctx: Context, world: World, new: str, what: str) -> tuple[UserCounts, ...]:
+    from inferlift.load.users import summarise
+
+    return summarise(_files(ctx, what), world.origin.address, new)
+
+
+def gate(ctx: Context, what: str, since: datetime) -> Gate:
+    """No user's request may fail."""
+    from inferlift.load.users import since as seen_since
+
+    seen = seen_since(_files(ctx, what), since.timestamp())
+    failed = sum(1 for s in seen if not s["ok"])
+    figure = Figure(
+        value=float(failed) if seen else None, unit="requests", basis="measured" if seen else "unknown",
+        source="the lab's users", at=now(), n=len(seen),
+    )  # fmt: skip
+    if not seen:
+        return Gate(name="users", verdict="inconclusive", target=0.0, figure=figure, why="no user sent a request yet")
+    return Gate(
+        name="users", verdict="fail" if failed else "pass", target=0.0, figure=figure,
+        why=f"{failed} of {len(seen)} users' requests failed since {since.astimezone(UTC):%H:%M:%S}",
+    )  # fmt: skip
+
+
+def _folder(ctx: Context, what: str) -> Path:
+    return ctx.path("users", what)
+
+
+def _files(ctx: Context, what: str) -> list[Path]:
+    return sorted(_folder(ctx, what).glob("*.jsonl"))

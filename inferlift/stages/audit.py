@@ -1,0 +1,83 @@
+"""audit: the old system's logs, read in a pinned window -> Evidence."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from inferlift import ssh
+from inferlift.artifacts import Artifact, Check, Evidence, World
+from inferlift.errors import CheckFailed
+from inferlift.stages.base import Context, Stage
+
+
+class AuditStage(Stage):
+    name = "audit"
+    artifact = Evidence
+
+    def key(self, ctx: Context) -> dict[str, Any]:
+        world = ctx.world()
+        return {
+            "origin": ctx.profile.origin,
+            "log": world.log_glob if world else None,
+            "routes": [r.path for r in world.contract.routes] if world else None,
+        }
+
+    def preview(self, ctx: Context) -> list[str]:
+        world = ctx.world()
+        where = (
+            f"{world.log_glob} on {world.origin.name}" if world else "the old side's access logs, once the lab is up"
+        )
+        return [f"read {where}; nothing is changed"]
+
+    def run(self, ctx: Context) -> Evidence:
+        from inferlift.audit import audit
+
+        world = ctx.need("world", World)
+        logs = fetch_logs(ctx)
+        # The window ends now and is kept in the evidence: a later look at grown logs can be held against it.
+        evidence = audit(logs, routes=[r.path for r in world.contract.routes], until=datetime.now(UTC))
+        if evidence.inference_n == 0:
+            raise CheckFailed(
+                "the old side's log holds no inference request",
+                why=f"{evidence.quality.lines} lines read, {evidence.quality.refused} refused",
+                next_command="check the routes of origin.contract",
+            )
+        return evidence
+
+    def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
+        """The evidence file is what was recorded (checked on reading), and the log it came from still stands."""
+        world = ctx.world()
+        if world is None:
+            return [Check(name="old log", ok=False, detail="the old world is gone")]
+        size = ssh.run(world.origin, f"cat {world.log_glob} | wc -l", timeout_s=20).stdout.strip()
+        lines = artifact.quality.lines if isinstance(artifact, Evidence) else 0
+        return [
+            Check(name="old log", ok=int(size or 0) >= lines, detail=f"{size} lines, {lines} of them in the evidence")
+        ]
+
+    def summary(self, artifact: Artifact) -> str:
+        assert isinstance(artifact, Evidence)  # noqa: S101
+        met = [t.name for t in artifact.triggers if t.verdict == "met"]
+        p95 = artifact.latency.p95_ms
+        return (
+            f"{artifact.inference_n} inference requests, P95 {'unknown' if p95 is None else f'{p95:.0f} ms'}, "
+            f"triggers met: {', '.join(met) or 'none'}"
+        )
+
+
+def fetch_logs(ctx: Context) -> list[Path]:
+    """The old side's logs, copied to this run's folder."""
+    from inferlift import process
+
+    world = ctx.need("world", World)
+    folder = ctx.path("logs", "origin")
+    host = world.origin
+    process.run(
+        ["rsync", "-a", "-e", " ".join(["ssh", *ssh.options(host), "-p", str(host.ssh_port)]),
+         f"{host.user}@{host.address}:{world.log_glob}", f"{folder}/"],
+        timeout_s=300,
+    )  # fmt: skip
+    pattern = Path(world.log_glob).name
+    return sorted(folder.glob(pattern))

@@ -1,0 +1,65 @@
+"""poc: one replica of the new side, made by Pulumi and configured by Ansible -> Service."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferlift.artifacts import Artifact, Check, Images, Service, Sizing
+from inferlift.ledger import Intent
+from inferlift.stages import _fleet
+from inferlift.stages.base import Context, Settled, Stage
+
+
+class PocStage(Stage):
+    name = "poc"
+    artifact = Service
+    approval = "first"
+
+    def key(self, ctx: Context) -> dict[str, Any]:
+        sizing, images = ctx.optional("size", Sizing), ctx.optional("build", Images)
+        world = ctx.world()
+        return {
+            "host": _fleet.document(ctx, {"poc": 1}),
+            "choice": sizing.choice if sizing else None,
+            "image": [i.digest for i in images.images] if images else None,
+            "server": ctx.profile.server,
+            "model": ctx.profile.model,
+            "contract": world.contract if world else None,
+            "roles": _fleet.roles_digest(ctx),
+        }
+
+    def preview(self, ctx: Context) -> list[str]:
+        wanted = _fleet.desired(ctx, poc=1)
+        return [f"{g.count} {g.role} host{'s' if g.count > 1 else ''}, {g.cpus} CPU each" for g in wanted.groups]
+
+    def run(self, ctx: Context) -> Service:
+        return _fleet.serve(ctx, _fleet.desired(ctx, poc=1))
+
+    def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
+        """The fleet as it should stand now, whichever stage raised it last."""
+        return _fleet.verify_service(ctx, _fleet.current(ctx))
+
+    def settle(self, ctx: Context, intent: Intent) -> Settled:
+        return settle_fleet(ctx, intent)
+
+    def undo(self, ctx: Context) -> list[str]:
+        from inferlift import provision
+
+        left = provision.destroy_fleet(f"{ctx.owner}/fleet", ctx.path("fleet"), ctx.tools(), ctx.say)
+        ctx.ledger.drop_document("floors")
+        ctx.ledger.drop_document("service")
+        return left
+
+    def summary(self, artifact: Artifact) -> str:
+        assert isinstance(artifact, Service)  # noqa: S101
+        skipped = f", {len(artifact.configured.skipped)} things skipped here" if artifact.configured.skipped else ""
+        return f"{len(artifact.fleet.hosts)} hosts, {len(artifact.checks)} checks ok, answers at {artifact.endpoint.address}{skipped}"
+
+
+def settle_fleet(ctx: Context, intent: Intent) -> Settled:
+    if intent.action == "provision":
+        from inferlift import provision
+
+        provision.settle(ctx.path("fleet"), ctx.tools(), ctx.say)
+        return "adopted"  # what exists is adopted by label when the step is repeated
+    return "absent"

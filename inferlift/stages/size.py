@@ -1,0 +1,70 @@
+"""size: what the workload needs and what that costs -> Sizing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferlift.artifacts import Artifact, Check, Evidence, Sizing
+from inferlift.ledger import digest
+from inferlift.stages.base import Context, Stage
+
+
+class SizeStage(Stage):
+    name = "size"
+    artifact = Sizing
+
+    def key(self, ctx: Context) -> dict[str, Any]:
+        from inferlift.prices import offers
+
+        evidence = ctx.optional("audit", Evidence)
+        return {
+            "profile": sizing_part(ctx),
+            # only what the sizing reads: a re-audit that changes none of it stops here
+            "evidence": None
+            if evidence is None
+            else {
+                "per_minute_peak": evidence.per_minute_peak,
+                "in_flight_peak": evidence.in_flight_peak,
+                "growth_per_month": evidence.growth_per_month,
+                "triggers": {t.name: t.verdict for t in evidence.triggers},
+            },
+            "prices": digest(offers(ctx.profile.target)),
+        }
+
+    def preview(self, ctx: Context) -> list[str]:
+        return ["compute memory, replicas and cost from the profile and the evidence; nothing is changed"]
+
+    def run(self, ctx: Context) -> Sizing:
+        return compute(ctx)
+
+    def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
+        same = compute(ctx) == artifact
+        return [Check(name="sizing", ok=same, detail="computed again: the same" if same else "computed again: differs")]
+
+    def summary(self, artifact: Artifact) -> str:
+        assert isinstance(artifact, Sizing)  # noqa: S101
+        return describe(artifact)
+
+
+def compute(ctx: Context) -> Sizing:
+    from inferlift.prices import offers
+    from inferlift.sizing import size
+
+    return size(ctx.profile, ctx.optional("audit", Evidence), offers(ctx.profile.target))
+
+
+def sizing_part(ctx: Context) -> dict[str, Any]:
+    p = ctx.profile
+    return {
+        "model": p.model, "server": p.server, "requests": p.requests, "targets": p.targets,
+        "operations": p.operations, "budget": p.budget, "lab": {"cpus": p.lab.model_cpus} if p.lab else None,
+    }  # fmt: skip
+
+
+def describe(sizing: Sizing) -> str:
+    cost = sizing.cost_per_1000.value
+    return (
+        f"{sizing.verdict}: {sizing.replicas}+{sizing.spare} x {sizing.choice}, "
+        f"{'cost unknown' if cost is None else f'{cost:.4f} {sizing.currency} per 1000'} "
+        f"({sizing.cost_per_1000.basis})"
+    )

@@ -1,0 +1,215 @@
+"""switch: users moved by DNS, a step at a time, gated on both sides, with the way back prepared -> Cutover."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from inferlift import ssh
+from inferlift.artifacts import Artifact, Check, Cutover, Figure, Gate, ParityCase, Quality, World
+from inferlift.errors import CheckFailed, Held
+from inferlift.ledger import Intent, now
+from inferlift.stages import _fleet, _users
+from inferlift.stages.base import Context, Settled, Stage
+from inferlift.stages.load import _prompts
+
+PARITY_REQUESTS = 12
+
+
+class Parity(Artifact):
+    cases: tuple[ParityCase, ...]
+
+
+class SwitchStage(Stage):
+    name = "switch"
+    artifact = Cutover
+    approval = "second"
+
+    def key(self, ctx: Context) -> dict[str, Any]:
+        """Only the endpoints it moves between: an edited profile never replays a switch over live users."""
+        world, service = ctx.world(), ctx.ledger.document("service")
+        return {
+            "name": world.contract.name if world else None,
+            "old": world.origin.address if world else None,
+            "new": service["endpoint"]["address"] if service else None,
+        }
+
+    def preview(self, ctx: Context) -> list[str]:
+        plan, world = ctx.profile.switch, ctx.world()
+        name = world.contract.name if world else "the users' name"
+        return [
+            f"replay {PARITY_REQUESTS} recorded requests on both sides and compare",
+            f"lower the TTL of {name} to {plan.ttl_s} s and wait one old TTL",
+            f"move weights {' -> '.join(str(w) for w in plan.steps)} %, back by itself after {plan.failures_to_roll_back} bad gates",
+        ]
+
+    def run(self, ctx: Context) -> Cutover:
+        world, service = ctx.need("world", World), _fleet.current(ctx)
+        self._hold_after_rollback(ctx)
+        parity = ctx.step("parity", lambda: Parity(cases=self._parity(ctx, world)), Parity)
+        different = [c for c in parity.cases if not c.same]
+        if different:
+            ctx.ledger.forget_steps("switch")
+            raise CheckFailed(
+                f"{len(different)} of {len(parity.cases)} recorded requests are answered differently by the new side",
+                why="; ".join(f"{c.request}: {c.detail}" for c in different[:3]),
+                next_command=f"compare the two sides, then ./invoke switch --profile {ctx.profile.name}",
+            )
+        with _users.running(ctx, world, "switch"):
+            outcome = self._switch(ctx, world, service.endpoint.address).run()
+        cutover = Cutover(
+            name=world.contract.name, old=world.origin.address, new=service.endpoint.address,
+            ttl_before_s=world.ttl_s, ttl_s=ctx.profile.switch.ttl_s, steps=outcome.steps, parity=parity.cases,
+            rehearsed_rollback_s=outcome.rehearsed_rollback_s,
+            users=_users.counts(ctx, world, service.endpoint.address, "switch"),
+            rolled_back=outcome.rolled_back, rollback_s=outcome.rollback_s, why=outcome.why,
+        )  # fmt: skip
+        if outcome.rolled_back:
+            ctx.ledger.set_document("rolled_back", cutover)
+            raise CheckFailed(
+                "the switch rolled itself back: users are on the old side",
+                why=outcome.why,
+                next_command=f"./invoke status --profile {ctx.profile.name}; mend the new side, then ./invoke switch again",
+            )
+        if failed := sum(u.failed for u in cutover.users):
+            raise Held(
+                f"{failed} requests of users failed during the switch",
+                why=", ".join(f"{u.client}: {u.failed}" for u in cutover.users),
+                next_command=f"./invoke rollback --profile {ctx.profile.name}, or approve with a reason",
+            )
+        for name in ("rollback", "approved"):
+            ctx.ledger.drop_document(name)
+        return cutover
+
+    def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
+        from inferlift import dns
+
+        assert isinstance(artifact, Cutover)  # noqa: S101
+        world = ctx.need("world", World)
+        weights = {artifact.old: 100} if artifact.rolled_back else {artifact.new: 100}
+        return dns.verify(
+            self._backend(ctx, world), artifact.name, weights, authority=world.authority.address,
+            resolver=world.resolver.address,
+        )  # fmt: skip
+
+    def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> Artifact:
+        """Somebody else moved users: that is for a person to decide."""
+        raise Held(
+            "the DNS record is not as the switch left it",
+            why="; ".join(f"{c.name}: {c.detail}" for c in findings),
+            next_command=f"./invoke rollback --profile {ctx.profile.name} (all users to the old side), "
+            f"or ./invoke switch --profile {ctx.profile.name} (all users to the new side)",
+        )
+
+    def settle(self, ctx: Context, intent: Intent) -> Settled:
+        """The record and its journal say what was written; the switch goes on from there."""
+        from inferlift import dns
+
+        if intent.action == "parity":
+            return "absent"
+        world = ctx.need("world", World)
+        outcome = dns.settle(self._backend(ctx, world).read(world.contract.name), intent.planned)
+        return outcome if outcome in ("done", "absent") else "unknown"  # type: ignore[return-value]
+
+    def summary(self, artifact: Artifact) -> str:
+        assert isinstance(artifact, Cutover)  # noqa: S101
+        failed = sum(u.failed for u in artifact.users)
+        seen = sum(u.old + u.new + u.failed for u in artifact.users)
+        return (
+            f"{artifact.name} at {artifact.new} in {len(artifact.steps)} steps; {failed} of {seen} user requests failed"
+        )
+
+    def rollback(self, ctx: Context) -> float:
+        """All users back to the old side, verified at authority and resolver. Returns seconds."""
+        world, service = ctx.need("world", World), _fleet.current(ctx)
+        return float(self._switch(ctx, world, service.endpoint.address).rollback())
+
+    def users_at(self, ctx: Context) -> dict[str, int] | None:
+        """The record's weights now; None when the name does not exist. Raises Retryable when it cannot be read."""
+        world = ctx.need("world", World)
+        state = self._backend(ctx, world).read(world.contract.name)
+        return dict(state.weights) if state.kind != "absent" else None
+
+    def _hold_after_rollback(self, ctx: Context) -> None:
+        """Someone took users back: they are not moved again until someone says so."""
+        back = ctx.ledger.document("rollback")
+        if back is None or ctx.options.explicit or (ctx.ledger.document("approved") or {}).get("switch"):
+            return
+        raise Held(
+            "users were taken back to the old side",
+            why=f"rollback at {back['at']}",
+            next_command=f"./invoke switch --profile {ctx.profile.name}",
+        )
+
+    def _backend(self, ctx: Context, world: World) -> Any:
+        from inferlift.dns.powerdns import PowerDns
+
+        service = ctx.ledger.document("service")
+        addresses = {world.origin.address} | ({service["endpoint"]["address"]} if service else set())
+        return PowerDns(
+            world.dns_api, world.dns_key, world.zone, ca=world.contract.ca, names=(world.contract.name,),
+            addresses=tuple(sorted(addresses)), owner=ctx.owner, run=ctx.ledger.run,
+        )  # fmt: skip
+
+    def _switch(self, ctx: Context, world: World, new: str) -> Any:
+        from inferlift.dns.switch import Switch
+
+        return Switch(
+            backend=self._backend(ctx, world), name=world.contract.name, old=world.origin.address, new=new,
+            plan=ctx.profile.switch, ttl_before=world.ttl_s, gates=self._gates(ctx, world), clock=time.time,
+            sleep=time.sleep, on_intent=ctx.intent, say=ctx.say, authority=world.authority.address,
+            resolver=world.resolver.address,
+        )  # fmt: skip
+
+    def _gates(self, ctx: Context, world: World) -> Callable[[int], tuple[Gate, ...]]:
+        """Both sides: pinned synthetic requests to the new one, what users really see, the old side's log."""
+        from inferlift.load.client import LoadPlan, run
+        from inferlift.load.gates import gates
+
+        service = _fleet.current(ctx)
+
+        def judge(weight: int) -> tuple[Gate, ...]:
+            began = datetime.now(UTC)
+            count = ctx.profile.switch.min_samples
+            plan = LoadPlan(
+                target=_fleet.target_of(ctx, service), requests=count, users=min(count, ctx.profile.server.slots),
+                prompts=_prompts(ctx), max_tokens=ctx.profile.requests.output_tokens, request_timeout_s=30,
+                deadline_s=120, label=f"{weight} %", samples=ctx.path("samples") / f"switch-{weight}-{ctx.ledger.run}.jsonl",
+            )  # fmt: skip
+            new_side = gates(
+                ctx.profile.targets, run(plan, ctx.say), Quality(n=0, correct=0, share=None), quality=False
+            )
+            return (*new_side, _users.gate(ctx, "switch", began), _old_side(world, began))
+
+        return judge
+
+    def _parity(self, ctx: Context, world: World) -> tuple[ParityCase, ...]:
+        from inferlift.load.parity import parity, parse_recorded
+
+        text = ssh.run(world.origin, f"tail -n 400 {world.body_log}", timeout_s=30).stdout
+        recorded = parse_recorded(text)[:PARITY_REQUESTS]
+        if not recorded:
+            raise CheckFailed("the old side recorded no request to replay", why=f"{world.body_log} is empty")
+        return parity(_fleet.origin_target(ctx), _fleet.target_of(ctx, _fleet.current(ctx)), recorded, ctx.say)
+
+
+def _old_side(world: World, since: datetime) -> Gate:
+    """Errors in the old side's own log since the step began."""
+    from inferlift.audit import audit
+
+    newest = world.log_glob.rstrip("*")
+    lines = ssh.run(world.origin, f"tail -n 2000 {newest}", timeout_s=20).stdout.splitlines()
+    seen = audit(lines, routes=[r.path for r in world.contract.routes], since=since)
+    n, errors = seen.inference_n, seen.errors
+    figure = Figure(
+        value=errors / n if n else None,
+        unit="share",
+        basis="measured" if n else "unknown",
+        source="the old side's access log",
+        at=now(),
+        n=n,
+    )
+    why = f"{errors} of {n} requests failed on the old side" if n else "the old side saw no request in this step"
+    return Gate(name="old side errors", verdict="fail" if errors else "pass", target=0.0, figure=figure, why=why)

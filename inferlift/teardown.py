@@ -1,0 +1,92 @@
+"""The ways back: users to the old side, the fleet removed, the lab taken down. Each refuses what would be unsafe."""
+
+from __future__ import annotations
+
+from inferlift.artifacts import Service, Status
+from inferlift.errors import Refusal, Retryable
+from inferlift.ledger import now
+from inferlift.migration import stages
+from inferlift.stages.base import Context
+from inferlift.stages.switch import SwitchStage
+
+FLEET_STAGES = ("poc", "load", "migrate", "scale", "switch", "watch")
+
+
+def rollback(ctx: Context) -> float:
+    """All users to the old side. Returns the seconds until authority and resolver said so."""
+    ctx.stage, ctx.key = "switch", "rollback"
+    seconds = SwitchStage().rollback(ctx)
+    row = ctx.ledger.stage("switch")
+    if row is not None:
+        ctx.ledger.mark("switch", Status.HELD, "rolled back: all users are on the old side")
+    ctx.ledger.set_document("rollback", {"at": now(), "seconds": seconds})
+    ctx.ledger.drop("watch")
+    return seconds
+
+
+def destroy(ctx: Context) -> list[str]:
+    """Remove the fleet, nothing else. Returns what is left of it by label: an empty list is proved, not assumed.
+
+    Raises Refusal while DNS points at the fleet, or its gateway saw users within `operations.quiet_s`.
+    """
+    ctx.stage = "destroy"
+    ctx.key = "destroy"
+    _refuse_if_used(ctx)
+    with ctx.intent("destroy", f"{ctx.owner}/fleet", {"hosts": _hosts(ctx)}, {"hosts": []}):
+        left = stages()["poc"].undo(ctx)
+    if not left:
+        ctx.ledger.drop(*FLEET_STAGES)
+    return left
+
+
+def lab_down(ctx: Context) -> list[str]:
+    """Remove the old world. Returns what is left of it by label."""
+    ctx.stage, ctx.key = "lab", "down"
+    with ctx.intent("down", f"{ctx.owner}/world", {}, {}):
+        left = stages()["world"].undo(ctx)
+    if not left:
+        ctx.ledger.drop("world", "audit")
+    return left
+
+
+def _refuse_if_used(ctx: Context) -> None:
+    from inferlift import configure, provision
+
+    fleet = provision.read_fleet(f"{ctx.owner}/fleet", ctx.path("fleet"), ctx.tools())
+    if fleet is None:
+        return
+    addresses = {e.address for e in fleet.endpoints}
+    back = f"./invoke rollback --profile {ctx.profile.name}"
+    if ctx.world() is not None and provision.read_world(f"{ctx.owner}/world", ctx.path("world"), ctx.tools()) is not None:
+        try:
+            weights = SwitchStage().users_at(ctx) or {}
+        except Retryable as error:
+            raise Refusal(
+                "it is not known where DNS points, so the fleet is kept",
+                why=error.what,
+                next_command=f"{back}, or ./invoke lab down when the old world is not needed any more",
+            ) from None
+        if pointing := {a: w for a, w in weights.items() if a in addresses and w > 0}:
+            raise Refusal(
+                "DNS points at the fleet",
+                why=", ".join(f"{a} has weight {w}" for a, w in pointing.items()),
+                next_command=back,
+            )
+    quiet = ctx.profile.operations.quiet_s
+    gateways = [h for h in fleet.hosts if h.role == "gateway"]
+    for gateway in gateways:
+        try:
+            seen = configure.gateway.requests_since(gateway, quiet)
+        except Retryable:
+            continue  # a host that does not answer serves nobody
+        if seen:
+            raise Refusal(
+                f"the gateway saw {seen} users' requests within the last {quiet} s",
+                why="clients that keep a connection or an old answer are still on the fleet",
+                next_command=f"wait until it is quiet, then ./invoke destroy --profile {ctx.profile.name}",
+            )
+
+
+def _hosts(ctx: Context) -> list[str]:
+    body = ctx.ledger.document("service")
+    return [h.name for h in Service.model_validate(body).fleet.hosts] if body else []

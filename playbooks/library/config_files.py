@@ -1,0 +1,213 @@
+#!/usr/bin/python3
+"""All files of one role in one call: written whole or not at all, checked before they replace anything."""
+
+from __future__ import annotations
+
+import grp
+import hashlib
+import json
+import os
+import pwd
+import shlex
+import tempfile
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: config_files
+short_description: Writes the files of a role and a manifest of their checksums
+description:
+  - Each file is written beside its place, checked with O(files[].validate), and renamed over it.
+  - The manifest, C(/etc/inferlift/ROLE.json), lets a validator notice any later change. The digest returned covers
+    paths, owners, modes and contents; of secret files it covers all but the content.
+  - Files of the earlier manifest that are no longer listed are removed.
+options:
+  role:
+    description: Name of the role; names the manifest.
+    type: str
+    required: true
+  facts:
+    description: Further values that the digest and the manifest carry, for the validator.
+    type: dict
+    default: {}
+  files:
+    description: The files.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      path:
+        description: Absolute path on the host.
+        type: path
+        required: true
+      content:
+        description: The text.
+        type: str
+      secret:
+        description: The text, if it is a secret.
+        type: str
+      mode:
+        description: Octal mode.
+        type: str
+        default: "0644"
+      owner:
+        description: User.
+        type: str
+        default: root
+      group:
+        description: Group.
+        type: str
+        default: root
+      validate:
+        description: Command that must succeed; C(%s) is the path of the new file.
+        type: str
+author:
+  - inferlift
+"""
+
+EXAMPLES = r"""
+- name: Write the files
+  config_files:
+    role: gateway
+    files:
+      - path: /etc/haproxy/haproxy.cfg
+        content: "{{ lookup('ansible.builtin.template', 'haproxy.cfg.j2') }}"
+        validate: haproxy -c -q -f %s
+"""
+
+RETURN = r"""
+changed_paths:
+  description: Files written or removed.
+  returned: always
+  type: list
+"""
+
+MANIFESTS = "/etc/inferlift"
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "role": {"type": "str", "required": True},
+            "facts": {"type": "dict", "default": {}},
+            "files": {
+                "type": "list",
+                "elements": "dict",
+                "required": True,
+                "options": {
+                    "path": {"type": "path", "required": True},
+                    "content": {"type": "str"},
+                    "secret": {"type": "str", "no_log": True},
+                    "mode": {"type": "str", "default": "0644"},
+                    "owner": {"type": "str", "default": "root"},
+                    "group": {"type": "str", "default": "root"},
+                    "validate": {"type": "str"},
+                },
+                "required_one_of": [("content", "secret")],
+                "mutually_exclusive": [("content", "secret")],
+            },
+        },
+        supports_check_mode=True,
+    )
+    role, files = module.params["role"], module.params["files"]
+    changed, manifest, diffs = [], {}, []
+    for entry in files:
+        data = (entry["secret"] if entry["content"] is None else entry["content"]).encode()
+        if put(module, entry, data):
+            changed.append(entry["path"])
+            if entry["content"] is not None:
+                diffs.append({"before_header": entry["path"], "before": "", "after": entry["content"]})
+        manifest[entry["path"]] = {
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "mode": entry["mode"],
+            "owner": entry["owner"],
+            "group": entry["group"],
+            "secret": entry["content"] is None,
+        }
+    changed += remove_old(module, role, manifest)
+    digest = digest_of(manifest, module.params["facts"])
+    record = json.dumps({"digest": digest, "facts": module.params["facts"], "files": manifest}, indent=1, sort_keys=True)
+    place = {
+        "path": os.path.join(MANIFESTS, role + ".json"),
+        "mode": "0600",
+        "owner": "root",
+        "group": "root",
+        "validate": None,
+    }
+    if put(module, place, record.encode()):
+        changed.append(place["path"])
+    module.exit_json(
+        changed=bool(changed), changed_paths=changed, diff=diffs, inferlift_digests={role: digest}
+    )
+
+
+def put(module, entry, data):
+    """Make the file so; True when anything had to be changed."""
+    path = entry["path"]
+    same = False
+    if os.path.isfile(path) and not os.path.islink(path):
+        with open(path, "rb") as file:
+            same = file.read() == data
+    uid, gid = owner_of(module, entry)
+    mode = int(entry["mode"], 8)
+    if same:
+        now = os.stat(path)
+        if (now.st_uid, now.st_gid, now.st_mode & 0o7777) == (uid, gid, mode):
+            return False
+    if module.check_mode:
+        return True
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".inferlift-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chown(temporary, uid, gid)
+        os.chmod(temporary, mode)
+        if entry["validate"]:
+            command = [part.replace("%s", temporary) for part in shlex.split(entry["validate"])]
+            status, out, err = module.run_command(command)
+            if status:
+                module.fail_json(msg="%s would not be valid: %s" % (path, (err or out).strip()[-1200:]))
+        os.rename(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+    return True
+
+
+def owner_of(module, entry):
+    try:
+        return pwd.getpwnam(entry["owner"]).pw_uid, grp.getgrnam(entry["group"]).gr_gid
+    except KeyError as missing:
+        if module.check_mode:  # an earlier task would have made it
+            return -1, -1
+        module.fail_json(msg="%s: %s" % (entry["path"], missing))
+
+
+def remove_old(module, role, manifest):
+    try:
+        with open(os.path.join(MANIFESTS, role + ".json"), encoding="utf-8") as file:
+            before = json.load(file)["files"]
+    except (OSError, ValueError, KeyError):
+        return []
+    gone = [path for path in before if path not in manifest and os.path.exists(path)]
+    if not module.check_mode:
+        for path in gone:
+            os.unlink(path)
+    return gone
+
+
+def digest_of(manifest, facts):
+    """Without the content of secrets: this digest leaves the host."""
+    public = {
+        path: {key: value for key, value in row.items() if not (row["secret"] and key == "sha256")}
+        for path, row in manifest.items()
+    }
+    text = json.dumps({"facts": facts, "files": public}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+#!/usr/bin/python3
+"""Services that run with the files they have now, also when an earlier run was killed between write and restart."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: managed_services
+short_description: Starts, enables, restarts and masks systemd units by the content of their files
+description:
+  - A service is restarted (or reloaded) when the files it depends on differ from those it was last started with. That
+    is remembered under C(/run/inferlift), so a run killed between writing and restarting is made good by the next.
+options:
+  services:
+    description: Units to run.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Unit name.
+        type: str
+        required: true
+      files:
+        description: Files whose content the running service depends on; the unit's own files belong here.
+        type: list
+        elements: path
+        default: []
+      reload:
+        description: Reload in place of restart where the service runs and no unit file changed.
+        type: bool
+        default: false
+  masked:
+    description: Units that must not run, nor be started by anything.
+    type: list
+    elements: str
+    default: []
+author:
+  - inferlift
+"""
+
+EXAMPLES = r"""
+- name: Run HAProxy with these files
+  managed_services:
+    services:
+      - name: haproxy.service
+        files: [/etc/haproxy/haproxy.cfg]
+        reload: true
+"""
+
+RETURN = r"""
+actions:
+  description: What was done, one line each.
+  returned: always
+  type: list
+"""
+
+STAMPS = "/run/inferlift"
+UNITS = "/etc/systemd/system/"
+
+
+def main():
+    module = AnsibleModule(
+        argument_spec={
+            "services": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "files": {"type": "list", "elements": "path", "default": []},
+                    "reload": {"type": "bool", "default": False},
+                },
+            },
+            "masked": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    host = Host(module)
+    host.mask(module.params["masked"])
+    host.run(module.params["services"])
+    module.exit_json(changed=bool(host.actions), actions=host.actions)
+
+
+class Host:
+    def __init__(self, module):
+        self.module = module
+        self.actions = []
+
+    def mask(self, units):
+        if not units:
+            return
+        states = self.show(units, "LoadState")
+        wanted = [u for u in units if states[u].get("LoadState") not in ("masked", "not-found")]
+        if wanted:
+            self.act("mask " + " ".join(wanted), ["systemctl", "mask", "--now", *wanted])
+
+    def run(self, services):
+        if not services:
+            return
+        due, reload_units = [], False
+        states = self.show([s["name"] for s in services], "ActiveState", "UnitFileState", "NeedDaemonReload")
+        for service in services:
+            state = states[service["name"]]
+            units, others = stamps_of(service["files"])
+            before = read(self.stamp(service)).split()
+            units_changed = before[:1] != [units]
+            reload_units = reload_units or units_changed or state.get("NeedDaemonReload") == "yes"
+            if units_changed or before[1:] != [others] or state.get("ActiveState") != "active":
+                soft = service["reload"] and not units_changed and state.get("ActiveState") == "active"
+                due.append((service, "reload" if soft else "restart", units, others))
+        if reload_units:
+            self.act("daemon-reload", ["systemctl", "daemon-reload"])
+        disabled = [s["name"] for s in services if states[s["name"]].get("UnitFileState") not in ("enabled", "static")]
+        if disabled:
+            self.act("enable " + " ".join(disabled), ["systemctl", "enable", "--quiet", *disabled])
+        for service, verb, units, others in due:
+            name = service["name"]
+            if not self.module.check_mode and verb == "restart":
+                self.module.run_command(["systemctl", "reset-failed", name])
+            self.act(verb + " " + name, ["systemctl", verb, name], journal=name)
+            if not self.module.check_mode:
+                os.makedirs(STAMPS, exist_ok=True)
+                with open(self.stamp(service), "w", encoding="utf-8") as file:
+                    file.write(units + " " + others)
+
+    def show(self, units, *properties):
+        """unit -> property -> value, by one call."""
+        command = ["systemctl", "show", "--property=Id," + ",".join(properties), "--", *units]
+        status, out, err = self.module.run_command(command)
+        if status:
+            self.module.fail_json(msg="systemctl show: " + err.strip())
+        blocks = [dict(line.split("=", 1) for line in b.splitlines() if "=" in line) for b in out.split("\n\n")]
+        # In the order asked for: an alias answers with another Id.
+        return dict(zip(units, [b for b in blocks if b], strict=True))
+
+    def act(self, line, command, journal=None):
+        self.actions.append(line)
+        if self.module.check_mode:
+            return
+        status, out, err = self.module.run_command(command)
+        if status:
+            last = ""
+            if journal:
+                last = self.module.run_command(["journalctl", "-u", journal, "-n", "12", "-o", "cat", "--no-pager"])[1]
+            self.module.fail_json(msg="%s failed: %s\n%s" % (line, (err or out).strip(), last.strip()[-1500:]))
+
+    @staticmethod
+    def stamp(service):
+        return os.path.join(STAMPS, service["name"] + ".started-with")
+
+
+def stamps_of(files):
+    """Digests of the unit files and of the other files, as they are now."""
+    parts = {True: hashlib.sha256(), False: hashlib.sha256()}
+    for path in files:
+        try:
+            with open(path, "rb") as file:
+                content = file.read()
+        except FileNotFoundError:
+            content = b""  # in check mode, files that would be written
+        parts[path.startswith(UNITS)].update(path.encode() + b"\0" + hashlib.sha256(content).digest())
+    return parts[True].hexdigest(), parts[False].hexdigest()
+
+
+def read(path):
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+if __name__ == "__main__":
+    main()

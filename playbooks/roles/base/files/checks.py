@@ -1,0 +1,135 @@
+"""What the validators share: each check is {name, ok, detail, skipped}; a validator prints a list and exits 0 or 1."""
+
+import argparse
+import grp
+import hashlib
+import http.client
+import json
+import os
+import pwd
+import ssl
+import subprocess
+import sys
+import time
+import traceback
+
+MANIFESTS = "/etc/inferlift"
+TLS = "/etc/inferlift/tls"
+UNITS = "/etc/systemd/system/"
+
+
+def check(name, ok, detail="", skipped=False):
+    return {"name": name, "ok": bool(ok), "detail": str(detail)[:400], "skipped": skipped}
+
+
+def main(role, checks):
+    """Run `checks(manifest, options)`. A check that fails by an exception is a failed check, never a skipped one."""
+    parser = argparse.ArgumentParser(description="Validator of the role " + role)
+    parser.add_argument("--digest", help="what was deployed, as the operator remembers it")
+    parser.add_argument("--local", action="store_true", help="only this host: others may not be ready yet")
+    options = parser.parse_args()
+    results = []
+    try:
+        with open(os.path.join(MANIFESTS, role + ".json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        results += files(role, manifest, options.digest)
+        for result in checks(manifest["facts"], options):
+            results.append(result)
+    except Exception as error:
+        line = traceback.extract_tb(error.__traceback__)[-1]
+        results.append(check(role + ": validator", False, "%s: %s (%s)" % (type(error).__name__, error, line.name)))
+    print(json.dumps(results))
+    sys.exit(0 if results and all(r["ok"] for r in results) else 1)
+
+
+def files(role, manifest, expected):
+    """Each file as deployed, and all of them what the operator deployed last."""
+    wrong = []
+    for path, row in manifest["files"].items():
+        try:
+            with open(path, "rb") as file:
+                digest = hashlib.sha256(file.read()).hexdigest()
+            now = os.stat(path)
+        except OSError as error:
+            wrong.append("%s: %s" % (path, error.strerror))
+            continue
+        if digest != row["sha256"]:
+            wrong.append(path + ": content changed")
+        elif now.st_mode & 0o7777 != int(row["mode"], 8):
+            wrong.append(path + ": mode is %o" % (now.st_mode & 0o7777))
+        elif (pwd.getpwuid(now.st_uid).pw_name, grp.getgrgid(now.st_gid).gr_name) != (row["owner"], row["group"]):
+            wrong.append(path + ": owner changed")
+    results = [check(role + ": files", not wrong, "; ".join(wrong) or "%d as deployed" % len(manifest["files"]))]
+    if expected is not None:
+        same = manifest["digest"] == expected
+        detail = "as deployed last" if same else "deployed by somebody else, or by another version"
+        results.append(check(role + ": digest", same, detail))
+    return results
+
+
+def services(names):
+    """Active, and started with the files as they are now (the restart was not lost)."""
+    shown = run(["systemctl", "show", "--property=Id,ActiveState,SubState,NRestarts", "--", *names])
+    blocks = [dict(line.split("=", 1) for line in b.splitlines() if "=" in line) for b in shown.split("\n\n") if b.strip()]
+    results = []
+    for name, state in zip(names, blocks, strict=True):
+        active = state.get("ActiveState") == "active"
+        stamped = os.path.exists("/run/inferlift/" + name + ".started-with")
+        detail = "%s/%s, %s restarts" % (state.get("ActiveState"), state.get("SubState"), state.get("NRestarts"))
+        results.append(check(name, active and stamped, detail if stamped else "never started by a role since boot"))
+    return results
+
+
+def listening(ports):
+    open_ports = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with open(table, encoding="ascii") as file:
+            for line in file:
+                parts = line.split()
+                if parts[3] == "0A":
+                    open_ports.add(int(parts[1].rsplit(":", 1)[1], 16))
+    return [check("port %d" % p, p in open_ports, "listening" if p in open_ports else "nobody listens") for p in ports]
+
+
+def request(method, port, path, *, tls=False, client_cert=False, headers=None, body=None, timeout=8):
+    """(status, text) of a request to this host. TLS is verified with the fleet's CA, by the host's own name."""
+    if tls:
+        context = ssl.create_default_context(cafile=TLS + "/ca.pem")
+        if client_cert:
+            context.load_cert_chain(TLS + "/host.pem", TLS + "/host.key")
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=timeout, context=context)
+    else:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
+    try:
+        connection.request(method, path, body=body, headers=headers or {})
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode("utf-8", "replace")
+    finally:
+        connection.close()
+
+
+def until(seconds, attempt):
+    """The first result of `attempt()` that is ok, or the last one when the time is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            result = attempt()
+        except OSError as error:
+            result = check("answer", False, "%s: %s" % (type(error).__name__, error))
+        if result["ok"] or time.monotonic() > deadline:
+            return result
+        time.sleep(0.25)
+
+
+def run(command, timeout=20):
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=False, text=True
+    )
+    if done.returncode:
+        raise RuntimeError("%s: %s" % (command[0], done.stderr.strip()[-200:]))
+    return done.stdout
+
+
+def read(path):
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip()
