@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TypeVar
 
 from inferlift.artifacts import Artifact, Status
@@ -95,7 +96,7 @@ class Ledger:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _lock(folder / "lock", command):
             db = connect(folder)
-            run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.getpid()}"
+            run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{token_hex(3)}"
             ledger = cls(folder, db, run)
             ledger._claim(declared_in)
             db.execute("INSERT INTO run VALUES (?,?,?,?,NULL,NULL,NULL)", (run, command, os.getpid(), now()))

@@ -52,12 +52,12 @@ def lab_down(ctx: Context) -> list[str]:
 def _refuse_if_used(ctx: Context) -> None:
     from inferlift import configure, provision
 
-    fleet = provision.read_fleet(f"{ctx.owner}/fleet", ctx.path("fleet"), ctx.tools())
+    fleet = provision.read_fleet(f"{ctx.owner}/fleet", ctx.folder, ctx.tools())
     if fleet is None:
         return
     addresses = {e.address for e in fleet.endpoints}
     back = f"./invoke rollback --profile {ctx.profile.name}"
-    if ctx.world() is not None and provision.read_world(f"{ctx.owner}/world", ctx.path("world"), ctx.tools()) is not None:
+    if ctx.world() is not None and provision.read_world(f"{ctx.owner}/world", ctx.folder, ctx.tools()) is not None:
         try:
             weights = SwitchStage().users_at(ctx) or {}
         except Retryable as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from inferlift.artifacts import Evidence, LogQuality, RouteFigures
 from inferlift.audit import figures
-from inferlift.audit.formats import Format, NotUnderstood, Request, choose, formats, named, parse
+from inferlift.audit.formats import BadValue, Format, NotUnderstood, Request, choose, formats, named, parse
 from inferlift.audit.lines import Line, cleaned, lines, ordered
 from inferlift.audit.triggers import triggers
 from inferlift.errors import DeclarationError
@@ -227,6 +227,8 @@ def _understood(line: Line, chosen: Format, others: Sequence[Format]) -> tuple[R
         return None, line.refused
     try:
         return parse(line.data, chosen), ""
+    except BadValue as error:
+        return None, str(error)
     except NotUnderstood as error:
         why = str(error)
     for other in others:  # several formats may follow each other in one file

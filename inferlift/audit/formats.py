@@ -40,6 +40,10 @@ class NotUnderstood(Exception):
     """Why a line cannot be read."""
 
 
+class BadValue(NotUnderstood):
+    """The fields are there, a value in them is impossible: no other format makes it right."""
+
+
 @dataclass(frozen=True)
 class Format:
     name: str
@@ -98,7 +102,7 @@ def parse(line: bytes, wanted: Format) -> Request:
     method, path = request_line(values["request"])
     duration = number(values.get("request_time"))
     if duration is not None and duration > MAX_DURATION_S:
-        raise NotUnderstood(f"a duration of {duration:.0f} s is absurd")
+        raise BadValue(f"a duration of {duration:.0f} s is absurd")
     size_of_request = number(values.get("request_length"))
     return Request(
         stamp,
@@ -122,7 +126,7 @@ def epoch(time_local: bytes) -> int:
         return known
     match = _TIME_LOCAL.fullmatch(time_local)
     if match is None or match[2] not in _MONTHS:
-        raise NotUnderstood(f"time {time_local.decode('utf-8', 'replace')[:40]!r} is not dd/Mon/yyyy:hh:mm:ss +hhmm")
+        raise BadValue(f"time {time_local.decode('utf-8', 'replace')[:40]!r} is not dd/Mon/yyyy:hh:mm:ss +hhmm")
     day, _, year, hour, minute, second = (int(match[i]) if i != 2 else 0 for i in range(1, 7))
     offset = timedelta(hours=int(match[8]), minutes=int(match[9])) * (1 if match[7] == b"+" else -1)
     try:
@@ -131,7 +135,7 @@ def epoch(time_local: bytes) -> int:
         moment = datetime(year, _MONTHS[match[2]], day, hour, minute, second - leap, tzinfo=zone)
         seconds = int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) + leap
     except (ValueError, OverflowError) as error:
-        raise NotUnderstood(f"time {time_local.decode('utf-8', 'replace')[:40]!r}: {error}") from None
+        raise BadValue(f"time {time_local.decode('utf-8', 'replace')[:40]!r}: {error}") from None
     if len(_epochs) >= MAX_CACHED:
         _epochs.clear()
     _epochs[time_local] = seconds

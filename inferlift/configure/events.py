@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,8 +110,19 @@ def _message(result: Mapping[str, Any]) -> str:
     for item in result.get("results") or ():
         if item.get("failed"):
             return _message(item)
+    if failed := _failed_checks(str(result.get("stdout", ""))):
+        return failed
     parts = [str(result[key]).strip() for key in ("msg", "stderr", "stdout") if result.get(key)]
     return " | ".join(dict.fromkeys(parts))[:1500] or "no message"
+
+
+def _failed_checks(output: str) -> str:
+    """A validator's own words: the checks that said no."""
+    try:
+        rows = json.loads(output)
+        return "; ".join(f"{row['name']}: {row['detail']}" for row in rows if not row["ok"])
+    except (ValueError, TypeError, KeyError):
+        return ""
 
 
 def _count(stats: Mapping[str, Any], kind: str, host: str) -> int:

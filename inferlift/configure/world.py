@@ -28,7 +28,7 @@ def world_variables(
     certificate_key: str,
     api_certificate: str,
     api_certificate_key: str,
-    wheels: Any,
+    wheels: Path,
     context: int = 512,
     threads: int = 1,
     max_body_bytes: int = 65536,
@@ -37,8 +37,8 @@ def world_variables(
 
     `zone` with or without its final dot; `host` is the users' name within it; `origin` and `authority` are
     addresses; `networks` may ask the resolver; the certificate of the users' name and the API's (for the address of
-    the authority), each with its key, are PEM files on this machine, as is the folder `workload`. `wheels` is what
-    the role llamacpp takes. The old side has one slot: users queue behind each other.
+    the authority), each with its key, are PEM files on this machine, as are the folders `workload` and `wheels` (of
+    the model server). The old side has one slot: users queue behind each other.
     """
     zone = zone.rstrip(".") + "."
     return {
@@ -67,12 +67,15 @@ def world_variables(
         "llamacpp_context": context,
         "llamacpp_bind": "127.0.0.1",
         "llamacpp_port": 8081,
-        "llamacpp_wheels": wheels,
+        "llamacpp_wheels": str(wheels),
     }
 
 
 def world_secrets(*, users_key: str, app_key: str, model_key: str, dns_key: str) -> dict[str, str]:
-    """The values of world.yml's secrets: for the secrets of a playbook run, never for its variables."""
+    """References (`env:`, `file:`) of world.yml's secrets: for the secrets of a playbook run, not its variables.
+
+    Keys have 16 characters or more, and none that a web server's configuration reads otherwise: letters, digits, -_.
+    """
     return {
         "origin_key": users_key,
         "origin_app_key": app_key,

@@ -35,6 +35,9 @@ class Backend(Protocol):
     or Uncertain when the write failed. `verify` reads again and raises Refusal if it is not `change.after`.
     """
 
+    owner: str  # who writes: stands in every journal
+    run: str  # this attempt
+
     def read(self, name: str) -> RecordState: ...
 
     def propose(self, state: RecordState, desired: Desired) -> Change: ...

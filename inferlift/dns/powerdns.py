@@ -6,6 +6,7 @@ knows no preconditions, so compare-and-set is a read right before the write; the
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
@@ -27,29 +28,32 @@ class PowerDns:
     """Names of one zone behind the PowerDNS API.
 
     `url`: base, e.g. https://10.0.0.3:8443. `key`: secret reference. `ca`: path of the CA that signed the API's
-    certificate (None: the system's). `names` and `addresses` are all that may ever be written or answered.
+    certificate (None: the system's). `names` and `addresses` are all that may ever be written or answered. `owner`
+    and `run` stand in every journal.
     """
 
     def __init__(
         self,
         url: str,
         key: str,
-        *,
         zone: str,
-        names: frozenset[str],
-        addresses: frozenset[str],
+        *,
+        names: Iterable[str],
+        addresses: Iterable[str],
         owner: str,
+        run: str,
         ca: str | None = None,
         server: str = "localhost",
         timeout_s: float = 5.0,
     ) -> None:
         self.zone = fqdn(zone)
-        self.names, self.addresses, self.owner = names, addresses, owner
+        self.names, self.addresses = frozenset(names), frozenset(addresses)
+        self.owner, self.run = owner, run
         self._key = key
         self._api = octo.Api(url.rstrip("/"), server, ca, timeout_s, self.zone)
         self._session = requests.Session()
         self._session.trust_env = False  # no proxy between us and the authority, no CA but the one given
-        for name in names:
+        for name in self.names:
             if not fqdn(name).endswith("." + self.zone):
                 raise DeclarationError(f"{name} is not in the zone {self.zone}")
 

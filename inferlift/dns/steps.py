@@ -18,7 +18,7 @@ from typing import Literal
 from inferlift.artifacts import Gate, Verdict
 from inferlift.dns.record import RecordState, difference, shares
 
-OLD_SIDE = "old:"  # a gate whose name starts so judges the old side, any other the new one
+OLD_SIDE = ("old side", "old:")  # a gate whose name starts so judges the old side, any other the new one
 
 REHEARSAL = 1  # percent on the new side while a roll-back is rehearsed
 

@@ -277,7 +277,7 @@ def _missing(context: scripts.Stage) -> list[str]:
 def _official(image: str) -> tables.Base | None:
     """The row for an image name: its last path part, tag and digest aside; a bare base for stages that just use apk."""
     name = image.rsplit("@", 1)[0].rsplit("/", 1)[-1].split(":", 1)[0].lower()
-    if name.startswith("alpine") or name.endswith("-alpine") and name.removesuffix("-alpine") not in tables.bases():
+    if name.startswith("alpine") or (name.endswith("-alpine") and name.removesuffix("-alpine") not in tables.bases()):
         name = "alpine"
     return tables.bases().get(name.removesuffix("-alpine"))
 
@@ -296,6 +296,8 @@ def _pairs(node: Node) -> list[tuple[str, str]]:
 
 def _note(findings: scripts.Findings, line: int, before: str, after: str, why: str) -> None:
     before, after = scripts.flat(before), scripts.flat(after)
+    if before == after:
+        return
     findings.changes.append(LineChange(line=line, before=before, after=after, why=why))
 
 

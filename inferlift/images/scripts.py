@@ -12,9 +12,9 @@ from inferlift.images import accounts, shell, tables
 # Keeps what built files link to, as docker-library/python's slim images do, then removes the rest.
 _KEEP_LINKED = (
     "{ find /usr/local /opt /app /srv /venv -type f \\( -name '*.so*' -o -perm /111 \\) -exec ldd '{}' ';' 2>/dev/null"
-    ' | awk \'/=>/ { so = $(NF-1); sub("^/(usr/)?", "", so); print "*" so }\' | sort -u'
-    " | xargs -r dpkg-query --search 2>/dev/null | cut -d: -f1 | sort -u | xargs -r apt-mark manual >/dev/null"
-    " || true; }"
+    ' \\\n      | awk \'/=>/ { so = $(NF-1); sub("^/(usr/)?", "", so); print "*" so }\' | sort -u'
+    " \\\n      | xargs -r dpkg-query --search 2>/dev/null | cut -d: -f1 | sort -u"
+    " \\\n      | xargs -r apt-mark manual >/dev/null || true; }"
 )
 _CLEAN = "rm -rf /var/lib/apt/lists/*"
 _ALPINE_ONLY = re.compile(r"(docker-php-ext-\w+|docker-php-source|rc-update|rc-service|scanelf|setup-\w+|abuild)$")
@@ -41,7 +41,7 @@ class Findings:
 def rewrite(
     text: str, line: int, stage: Stage, findings: Findings, *, escape: str = "\\", dockerfile: bool = True
 ) -> str:
-    """The script for a Debian base. `line` is where `text` begins in the file. Unknown names go to findings.problems."""
+    """The script for a Debian base. `line`: where `text` begins in the file. Unknown names go to findings.problems."""
     edits: list[tuple[int, int, str]] = []
     variables = dict(stage.variables)
     for command in shell.commands(text, escape=escape, dockerfile=dockerfile):
@@ -58,7 +58,7 @@ def rewrite(
         result = handler(_Call(command, text, line, at, variables, stage, findings))
         if result is not None:
             new, why = result
-            if command.before in ("||", "!", "|", "time", "exec") and " && " in new:
+            if command.before in ("||", "!", "|", "time", "exec") and "&& " in new:
                 new = f"{{ {new}; }}"
             if escape != "\\":
                 new = new.replace(" \\\n", f" {escape}\n")
@@ -140,15 +140,13 @@ def _add(call: _Call, words: list[shell.Word]) -> _Result:
     if virtual:
         call.stage.virtuals.setdefault(virtual, []).extend(apt)
     call.stage.installed.update(apt)
-    pairs = ", ".join(f"{n} -> {' '.join(_apt(n)) or 'in the base'}" for _, n in names if _apt(n) is not None)
+    known = [(name, found) for _, name in names if (found := _apt(name)) is not None]
+    pairs = ", ".join(f"{name} -> {' '.join(found) or 'in the base'}" for name, found in known)
     why = "; ".join([f"apt in place of apk: {pairs}" if pairs else "apt in place of apk", *notes, *dropped])
     if not apt:
         return "true", why
-    multiline = "\n" in call.text[call.command.start : call.command.end]
-    between = " \\\n      " if multiline else " "
-    install = "DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends"
-    steps = ["apt-get update", install + between + between.join(apt), _CLEAN, *also]
-    return (" \\\n    && " if multiline else " && ").join(steps), why
+    install = "DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends " + " ".join(apt)
+    return " \\\n    && ".join(["apt-get update", install, _CLEAN, *also]), why
 
 
 def _delete(call: _Call, words: list[shell.Word]) -> _Result:
@@ -166,7 +164,7 @@ def _delete(call: _Call, words: list[shell.Word]) -> _Result:
     if not apt:
         return "true", "nothing was installed under these names"
     return (
-        f"{_KEEP_LINKED} && apt-get purge -y --auto-remove {' '.join(apt)}",
+        f"{_KEEP_LINKED} \\\n    && apt-get purge -y --auto-remove {' '.join(apt)}",
         "what `apk add --virtual` named is removed again; libraries that built files link to are kept",
     )
 
@@ -217,6 +215,16 @@ def _repositories(call: _Call) -> _Result:
     return "true", "Alpine's repositories do not apply here"
 
 
+def _localtime(call: _Call) -> _Result:
+    """Debian's /etc/localtime is a link into the zone files already: cp refuses or overwrites a zone, ln -s fails."""
+    if call.words[-1] != "/etc/localtime":
+        return None
+    flags = "--remove-destination" if call.words[0] == "cp" else "--force --no-dereference"
+    first = call.command.words[0]
+    rest = call.text[first.end : call.command.words[-1].end]
+    return f"{call.words[0]} {flags}{rest}", "Debian has /etc/localtime as a link already"
+
+
 def _ash(call: _Call) -> _Result:
     first = call.command.words[0]
     rest = call.text[first.end : call.command.words[-1].end]
@@ -225,7 +233,7 @@ def _ash(call: _Call) -> _Result:
 
 _HANDLERS: dict[str, Callable[[_Call], _Result]] = {
     "apk": _apk, "adduser": _account, "addgroup": _account, "deluser": _account, "delgroup": _account,
-    "rm": _rm, "echo": _repositories, "sed": _repositories, "printf": _repositories, "ash": _ash,
+    "rm": _rm, "echo": _repositories, "sed": _repositories, "printf": _repositories, "ash": _ash, "cp": _localtime, "ln": _localtime,
 }  # fmt: skip
 
 

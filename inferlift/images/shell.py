@@ -1,4 +1,4 @@
-"""The simple commands of a shell script with their places in its text, so that one can be replaced and the rest kept."""
+"""The simple commands of a shell script with their places in its text, so that one can be replaced, the rest kept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,29 @@ from dataclasses import dataclass, field
 
 _OPERATORS = ("&&", "||", ";;", "|&", ";", "|", "&", "(", ")")
 _REDIRECT = re.compile(r"\d*(?:<<<|>>|>&|<&|&>|>\||<|>)")
-_RESERVED = frozenset("if then elif else fi for while until do done case esac in { } ! time exec command".split())
+_RESERVED = frozenset(
+    [
+        "if",
+        "then",
+        "elif",
+        "else",
+        "fi",
+        "for",
+        "while",
+        "until",
+        "do",
+        "done",
+        "case",
+        "esac",
+        "in",
+        "{",
+        "}",
+        "!",
+        "time",
+        "exec",
+        "command",
+    ]
+)
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 
 

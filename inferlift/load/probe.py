@@ -42,8 +42,8 @@ def complete(
 
 
 def once(target: Target, *, timeout_s: float = 5.0) -> Check:
-    """One completion of one token: the quick question of a verification."""
-    return _check("completion", target, ask(target, _body(target, 0, 1), timeout_s=timeout_s))
+    """One completion of a few tokens: the quick question of a verification."""
+    return _check("completion", target, ask(target, _body(target, 0, 4), timeout_s=timeout_s))
 
 
 def _body(target: Target, k: int, max_tokens: int) -> bytes:

@@ -99,8 +99,8 @@ def _ask(target: Target, case: Case) -> tuple[str, str | None]:
     body = request_body(case.prompt, case.max_tokens, model=target.model)
     for _ in range(2):
         reply = ask(target, body)
-        if reply.error is None:
-            return reply.text.strip(), None
+        if reply.error is None or (reply.error == "content" and reply.finish_reason is not None):
+            return reply.text.strip(), None  # an empty answer is an answer, and a wrong one
     return "", f"{reply.error}: {reply.detail}"
 
 

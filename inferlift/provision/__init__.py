@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from inferlift.provision.models import Tools, WorldHosts
+    from inferlift.provision.power import power_off, power_on
     from inferlift.provision.targets import (
         apply_fleet,
         apply_world,
@@ -31,6 +32,8 @@ __all__ = [
     "destroy_fleet",
     "destroy_world",
     "drift_fleet",
+    "power_off",
+    "power_on",
     "preview_fleet",
     "read_fleet",
     "read_world",
@@ -45,5 +48,6 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    module = "models" if name in ("Tools", "WorldHosts") else "targets"
+    homes = {"Tools": "models", "WorldHosts": "models", "power_off": "power", "power_on": "power"}
+    module = homes.get(name, "targets")
     return getattr(import_module(f"{__name__}.{module}"), name)

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import secrets
+import shlex
 import signal
 import subprocess
 import threading
@@ -98,15 +99,10 @@ class Engine:
         files = self.files
         files.prepare()
         passphrase(files.passphrase)
-        provider = install(files.bin)
+        install(files.bin)
         env = {
-            "PULUMI_BACKEND_URL": f"file://{files.state}",
-            "PULUMI_CONFIG_PASSPHRASE_FILE": str(files.passphrase),
-            "PULUMI_SKIP_UPDATE_CHECK": "1",
-            "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "1",
-            "PULUMI_ERROR_OUTPUT_STRING": "1",
-            "PATH": f"{provider.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
-            **self._tools.podman_env,
+            **environment(files, self._tools),
+            "PATH": f"{files.bin}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         }
         settings = automation.ProjectSettings(name=files.project, runtime="python", main=str(files.work))
         with self._judged("stack select"):
@@ -161,6 +157,27 @@ class Engine:
             if "is not ours" in why:
                 raise Refusal("a name that the lab needs is taken", why=why) from None
             raise CheckFailed(f"pulumi {what} failed", why=why) from None
+
+
+def environment(files: StackFiles, tools: Tools) -> dict[str, str]:
+    """What the engine needs to know, apart from PATH and PULUMI_HOME."""
+    return {
+        "PULUMI_BACKEND_URL": f"file://{files.state}",
+        "PULUMI_CONFIG_PASSPHRASE_FILE": str(files.passphrase),
+        "PULUMI_SKIP_UPDATE_CHECK": "1",
+        "PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "1",
+        "PULUMI_ERROR_OUTPUT_STRING": "1",
+        **tools.podman_env,
+    }
+
+
+def write_shell_environment(files: StackFiles, tools: Tools) -> None:
+    """A file to source before plain `pulumi` commands on the same stacks."""
+    values = {"PULUMI_HOME": str(files.home), **environment(files, tools)}
+    lines = [f"export {key}={shlex.quote(value)}" for key, value in values.items()]
+    folders = [files.bin, tools.pulumi_bin.parent, *([tools.python_plugin] if tools.python_plugin else [])]
+    path = os.pathsep.join(shlex.quote(str(folder)) for folder in folders)
+    (files.root / "env").write_text("\n".join([*lines, f"export PATH={path}:$PATH"]) + "\n")
 
 
 class InterruptibleCommand(automation.PulumiCommand):

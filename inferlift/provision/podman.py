@@ -60,9 +60,12 @@ class Container:
         return self.quota_drift(spec.cpus, spec.memory_bytes)
 
     def quota_drift(self, cpus: float | None, memory_bytes: int | None) -> str | None:
-        if cpus is None or self.cpus is None or abs(self.cpus - cpus) > 0.005:
-            return f"has {self.cpus:g} CPUs instead of {cpus:g}" if cpus and self.cpus else "lost its CPU quota"
-        if self.memory_bytes != memory_bytes:
+        """How the quotas differ from what they should be; None is no expectation."""
+        if cpus is not None and self.cpus is None:
+            return "has no CPU quota any more"
+        if cpus is not None and self.cpus is not None and abs(self.cpus - cpus) > 0.005:
+            return f"has {self.cpus:g} CPUs instead of {cpus:g}"
+        if memory_bytes is not None and self.memory_bytes != memory_bytes:
             return "has another memory limit"
         return None
 

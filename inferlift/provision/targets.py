@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import socket
 from collections.abc import Callable, Iterable
@@ -40,7 +41,9 @@ def apply_fleet(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) ->
 
     key = ssh_key(workdir)
     fleet_specs(desired, tools.host_image, _public(key))  # refuse a wrong document before the engine starts
-    _engine(workdir, FLEET, tools).up(fleet_program(desired, tools.host_image, _public(key)), say)
+    engine = _engine(workdir, FLEET, tools)
+    engine.up(fleet_program(desired, tools.host_image, _public(key)), say)
+    _note_for_plain_pulumi(engine.files, "fleet.json", desired.model_dump_json(indent=2), tools)
     fleet = read_fleet(desired.label, workdir, tools)
     if fleet is None:
         raise CheckFailed("the engine reports success, but podman knows no host of the fleet")
@@ -55,7 +58,10 @@ def apply_world(
 
     key = ssh_key(workdir)
     program = world_program(label, origin_cpus, f"{host}.{zone}", tools.host_image, _public(key))
-    _engine(workdir, WORLD, tools).up(program, say)
+    engine = _engine(workdir, WORLD, tools)
+    engine.up(program, say)
+    document = json.dumps({"label": label, "origin_cpus": origin_cpus, "name": f"{host}.{zone}"}, indent=2)
+    _note_for_plain_pulumi(engine.files, "world.json", document, tools)
     world = read_world(label, workdir, tools)
     if world is None:
         raise CheckFailed("the engine reports success, but podman does not know the old world's hosts")
@@ -201,6 +207,14 @@ def _engine(workdir: Path, names: tuple[str, str], tools: Tools) -> Engine:
     from inferlift.provision.engine import Engine
 
     return Engine(workdir, *names, tools)
+
+
+def _note_for_plain_pulumi(files: StackFiles, name: str, document: str, tools: Tools) -> None:
+    """The document and the environment with which plain `pulumi up` finds this very stack (docs/lab.md)."""
+    from inferlift.provision.engine import write_shell_environment
+
+    (files.root / name).write_text(document)
+    write_shell_environment(files, tools)
 
 
 def _public(key: Path) -> str:

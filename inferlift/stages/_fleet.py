@@ -58,7 +58,7 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
     ctx.ledger.set_document("floors", wanted.floors)
     fleet = ctx.step(
         "provision",
-        lambda: provision.apply_fleet(wanted, ctx.path("fleet"), ctx.tools(), ctx.say),
+        lambda: provision.apply_fleet(wanted, ctx.folder, ctx.tools(), ctx.say),
         Fleet,
         subject=wanted.label,
         before={"hosts": _names(ctx)},
@@ -109,7 +109,7 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
 
     tools = ctx.tools()
     parts = {
-        "fleet:hosts": lambda: provision.verify_fleet(service.fleet, ctx.path("fleet"), tools),
+        "fleet:hosts": lambda: provision.verify_fleet(service.fleet, ctx.folder, tools),
         "fleet:roles": lambda: configure.validate(service.fleet, ctx.path("fleet")),
         "fleet:answers": lambda: probe.complete(target_of(ctx, service), 1, _silent),
     }

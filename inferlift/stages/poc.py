@@ -45,7 +45,7 @@ class PocStage(Stage):
     def undo(self, ctx: Context) -> list[str]:
         from inferlift import provision
 
-        left = provision.destroy_fleet(f"{ctx.owner}/fleet", ctx.path("fleet"), ctx.tools(), ctx.say)
+        left = provision.destroy_fleet(f"{ctx.owner}/fleet", ctx.folder, ctx.tools(), ctx.say)
         ctx.ledger.drop_document("floors")
         ctx.ledger.drop_document("service")
         return left
@@ -60,6 +60,6 @@ def settle_fleet(ctx: Context, intent: Intent) -> Settled:
     if intent.action == "provision":
         from inferlift import provision
 
-        provision.settle(ctx.path("fleet"), ctx.tools(), ctx.say)
+        provision.settle(ctx.folder, ctx.tools(), ctx.say)
         return "adopted"  # what exists is adopted by label when the step is repeated
     return "absent"

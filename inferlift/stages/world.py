@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any
 
-from inferlift.artifacts import Artifact, Check, Configured, LoadRun, World
+from inferlift.artifacts import Artifact, Check, Configured, Contract, LoadRun, Route, World
 from inferlift.errors import CheckFailed
 from inferlift.ledger import Intent
+from inferlift.secret import resolve
 from inferlift.stages.base import Context, Settled, Stage
 from inferlift.stages.load import _prompts
 from inferlift.tree import tree_digest
+
+if TYPE_CHECKING:
+    from inferlift.provision import WorldHosts
 
 
 class WorldStage(Stage):
@@ -45,7 +51,7 @@ class WorldStage(Stage):
         made = ctx.step(
             "provision",
             lambda: provision.apply_world(
-                f"{ctx.owner}/world", ctx.path("world"), ctx.tools(), lab.origin_cpus, lab.zone, lab.host, ctx.say
+                f"{ctx.owner}/world", ctx.folder, ctx.tools(), lab.origin_cpus, lab.zone, lab.host, ctx.say
             ),
             provision.WorldHosts,
             subject=f"{ctx.owner}/world",
@@ -73,41 +79,112 @@ class WorldStage(Stage):
         from inferlift import provision
 
         assert isinstance(artifact, World)  # noqa: S101
-        hosts = (artifact.origin, artifact.authority, artifact.resolver)
-        return provision.verify_world(hosts, f"{ctx.owner}/world", ctx.tools())
+        made = provision.WorldHosts(
+            label=artifact.label,
+            network=artifact.network,
+            subnet=artifact.subnet,
+            origin=artifact.origin,
+            authority=artifact.authority,
+            resolver=artifact.resolver,
+        )
+        return provision.verify_world(made, ctx.folder, ctx.tools())
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
         if intent.action == "provision":
             from inferlift import provision
 
-            provision.settle(ctx.path("world"), ctx.tools(), ctx.say)
+            provision.settle(ctx.folder, ctx.tools(), ctx.say)
             return "adopted"
         return "absent"
 
     def undo(self, ctx: Context) -> list[str]:
         from inferlift import provision
 
-        return provision.destroy_world(f"{ctx.owner}/world", ctx.path("world"), ctx.tools(), ctx.say)
+        return provision.destroy_world(f"{ctx.owner}/world", ctx.folder, ctx.tools(), ctx.say)
 
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, World)  # noqa: S101
         return f"{artifact.contract.name} at {artifact.origin.address}, {artifact.requests_sent} requests sent to it"
 
-    def _describe(self, ctx: Context, made: Any) -> World:
-        from inferlift.configure.world import describe
+    def _describe(self, ctx: Context, made: WorldHosts) -> World:
+        """The world as the profile declares it: its certificate authority, the contract, the zone."""
+        from inferlift import configure
+        from inferlift.configure import world as old
 
-        lab = ctx.profile.lab
+        lab, folder = ctx.profile.lab, ctx.path("world")
         assert lab is not None  # noqa: S101
-        return describe(made, lab, folder=ctx.path("world"), root=ctx.root)
+        name = f"{lab.host}.{lab.zone}"
+        ca = configure.ensure_ca(folder, f"lab of {ctx.owner}")
+        certificate, key = configure.issue(ca, folder, name, dns=(name,))
+        for secret in ("users", "app", "model", "dns"):
+            _secret(folder / "secrets" / secret)
+        return World(
+            label=made.label,
+            network=made.network,
+            subnet=made.subnet,
+            origin=made.origin,
+            authority=made.authority,
+            resolver=made.resolver,
+            contract=Contract(
+                name=name,
+                certificate=str(certificate),
+                certificate_key=f"file:{key}",
+                ca=str(ca.cert),
+                key_header=old.KEY_HEADER,
+                key=f"file:{folder / 'secrets' / 'users'}",
+                routes=(Route(path=old.ROUTE, upstream=old.UPSTREAM_ROUTE),),
+            ),
+            zone=lab.zone,
+            dns_api=old.dns_api_url(made.authority.address),
+            dns_key=f"file:{folder / 'secrets' / 'dns'}",
+            ttl_s=lab.ttl_s,
+            log_glob=old.LOG_GLOB,
+            body_log=old.BODIES_LOG,
+            data_path=old.DATA_PATH,
+            dockerfile=str(ctx.root / "templates" / "workloads" / lab.workload / "Dockerfile"),
+        )
 
     def _configure(self, ctx: Context, world: World) -> Configured:
         from inferlift import configure, toolchain
-        from inferlift.configure.world import world_variables
+        from inferlift.configure import world as old
 
         toolchain.ensure(["wheels"], ctx.say)
-        variables, secrets = world_variables(world, ctx.profile, folder=ctx.path("world"), wheels=toolchain.wheels())
+        lab, folder = ctx.profile.lab, ctx.path("world")
+        assert lab is not None  # noqa: S101
+        address = world.authority.address
+        ca = configure.ensure_ca(folder, f"lab of {ctx.owner}")
+        certificate, key = configure.issue(ca, folder, "authority", ips=(address,))
+        variables = old.world_variables(
+            zone=lab.zone,
+            host=lab.host,
+            ttl_s=lab.ttl_s,
+            origin=world.origin.address,
+            authority=address,
+            networks=(world.subnet,),
+            workload=ctx.root / "templates" / "workloads" / lab.workload,
+            certificate=world.contract.certificate,
+            certificate_key=world.contract.certificate_key.removeprefix("file:"),
+            api_certificate=str(certificate),
+            api_certificate_key=str(key),
+            wheels=str(toolchain.wheels()),
+        )
+        secrets = old.world_secrets(
+            **{f"{n}_key": resolve(f"file:{folder / 'secrets' / n}") for n in ("users", "app", "model", "dns")}
+        )
         hosts = (world.origin, world.authority, world.resolver)
-        return configure.apply(hosts, "world.yml", variables, secrets, ctx.run_folder / "ansible" / "world", ctx.say)
+        return configure.apply(
+            hosts, old.PLAYBOOK, variables, secrets, ctx.run_folder / "ansible" / "world", ctx.say
+        )
+
+
+def _secret(path: Path) -> None:
+    """A random key, made once."""
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not path.exists():
+        temporary = path.with_suffix(".new")
+        temporary.touch(mode=0o600)
+        temporary.write_text(token_urlsafe(24))
+        temporary.rename(path)
 
 
 def _origin(ctx: Context, world: World) -> Any:

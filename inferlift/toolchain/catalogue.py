@@ -59,10 +59,7 @@ class Spec:
 def catalogue() -> dict[str, Spec]:
     """All rows by name, in an order in which they can be made."""
     rows: dict[str, dict[str, Any]] = yaml.safe_load((HERE / "tools.yaml").read_text(encoding="utf-8"))["tools"]
-    return {
-        name: Spec(**{"name": name} | {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()})
-        for name, row in rows.items()
-    }
+    return {name: _spec(name, row) for name, row in rows.items()}
 
 
 def version_tuple(text: str) -> tuple[int, ...]:
@@ -76,3 +73,8 @@ def version_tuple(text: str) -> tuple[int, ...]:
         if digits != part:
             break
     return tuple(numbers)
+
+
+def _spec(name: str, row: dict[str, Any]) -> Spec:
+    fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in row.items()}
+    return Spec(name=name, **fields)

@@ -6,7 +6,7 @@ chroot "$root" update-ca-certificates
 printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n' >"$root/etc/pip.conf"
 
 # A role starts what its host is for; nothing else may hold ports or memory.
-for unit in haproxy nginx prometheus prometheus-alertmanager prometheus-node-exporter pdns unbound nftables podman \
+for unit in haproxy nginx prometheus prometheus-alertmanager prometheus-node-exporter pdns unbound unbound-resolvconf nftables podman \
     podman-auto-update podman-restart podman.socket podman-auto-update.timer; do
     chroot "$root" systemctl disable "$unit" >/dev/null 2>&1 || true
 done
@@ -44,6 +44,8 @@ chroot "$root" systemctl enable -q inferlift-hostkey.service
 mkdir -p "$root/etc/systemd/system/haproxy.service.d"
 printf '[Service]\nBindReadOnlyPaths=\n' >"$root/etc/systemd/system/haproxy.service.d/podman.conf"
 
-# Empty lists with a fresh date look up to date to Ansible's cache_valid_time.
+# Empty lists with a fresh date look up to date to Ansible's cache_valid_time. Apt is cleaned here and not by
+# mmdebstrap, which does so after this script and touches the folder again.
+chroot "$root" apt-get clean
 rm -rf "$root"/var/lib/apt/lists/*
 touch -d '2000-01-01 00:00 UTC' "$root/var/lib/apt/lists"

@@ -80,15 +80,19 @@ def services(names):
     return results
 
 
-def listening(ports):
-    open_ports = set()
+def listening(ports, seconds=5):
+    """A service that has just been started gets a few seconds to open its port."""
+    return [until(seconds, lambda p=port: _listens(p)) for port in ports]
+
+
+def _listens(port):
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         with open(table, encoding="ascii") as file:
             for line in file:
                 parts = line.split()
-                if parts[3] == "0A":
-                    open_ports.add(int(parts[1].rsplit(":", 1)[1], 16))
-    return [check("port %d" % p, p in open_ports, "listening" if p in open_ports else "nobody listens") for p in ports]
+                if parts[3] == "0A" and int(parts[1].rsplit(":", 1)[1], 16) == port:
+                    return check("port %d" % port, True, "listening")
+    return check("port %d" % port, False, "nobody listens")
 
 
 def request(method, port, path, *, tls=False, client_cert=False, headers=None, body=None, timeout=8):

@@ -1,0 +1,76 @@
+"""The project's own tasks: check, test, bench."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from inferlift.errors import DeclarationError
+
+CHECKS: dict[str, list[str]] = {
+    "format": ["ruff", "format", "--check", "."],
+    "lint": ["ruff", "check", "."],
+    "types": ["mypy"],
+    "playbooks": ["ansible-lint", "--offline", "-q", "playbooks"],
+}
+
+
+def check(root: Path) -> int:
+    """All checks, two at a time; the output of what failed. Returns 1 when one did."""
+    tools = Path(sys.executable).parent
+
+    def run(name: str) -> tuple[str, int, str, float]:
+        start = time.monotonic()
+        env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
+        done = subprocess.run(
+            [str(tools / CHECKS[name][0]), *CHECKS[name][1:]],
+            cwd=root,
+            env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return name, done.returncode, done.stdout, time.monotonic() - start
+
+    failed = 0
+    with ThreadPoolExecutor(2) as pool:
+        for name, code, output, seconds in pool.map(run, CHECKS):
+            print(f"{name:<10} {'ok' if code == 0 else 'FAILED'}  {seconds:.1f} s", flush=True)
+            if code:
+                failed = 1
+                print(output, flush=True)
+    return failed
+
+
+def test(root: Path, *, unit: bool = False, lab: bool = False, expression: str = "") -> int:
+    """Checks, then the quick tests, then the lab; stops at the first part that fails."""
+    both = unit == lab
+    if both and not expression and check(root):
+        return 1
+    select = ["-k", expression] if expression else []
+    if (unit or both) and (code := _pytest(root, ["-m", "not lab", "tests/unit", *select])):
+        return code
+    if lab or both:
+        return _pytest(root, ["-m", "lab", "tests/lab", *select])
+    return 0
+
+
+def bench(root: Path, name: str, *, as_json: bool = False) -> int:
+    if name != "deploy":
+        raise DeclarationError(
+            f"there is no bench {name!r}", why="there is: deploy", next_command="./invoke bench deploy"
+        )
+    from inferlift.benching import deploy
+
+    return deploy(root, as_json=as_json)
+
+
+def _pytest(root: Path, arguments: list[str]) -> int:
+    """Pytest's exit code; "no test selected" (5) is a pass only where an expression selects."""
+    code = subprocess.run([sys.executable, "-m", "pytest", "-q", *arguments], cwd=root, check=False).returncode
+    return 0 if code == 5 and "-k" in arguments else code

@@ -1,0 +1,24 @@
+"""A host's power: cut and given back, for the test that loses a replica on purpose."""
+
+from __future__ import annotations
+
+from inferlift import process
+from inferlift.artifacts import Host
+from inferlift.errors import Refusal
+from inferlift.provision.models import Tools
+
+
+def power_off(host: Host, tools: Tools) -> None:
+    """As if the plug were pulled: no shutdown, no drain."""
+    _podman(tools, "kill", host)
+
+
+def power_on(host: Host, tools: Tools) -> None:
+    """Boot it again, same disk, same address. Nothing happens when it runs already."""
+    _podman(tools, "start", host)
+
+
+def _podman(tools: Tools, verb: str, host: Host) -> None:
+    if host.container is None:
+        raise Refusal(f"{host.name} is no machine of the lab", why="its power is not ours to switch")
+    process.run(["podman", verb, host.container], timeout_s=60, env={**process.unmarked(), **tools.podman_env})

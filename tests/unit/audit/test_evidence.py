@@ -1,0 +1,240 @@
+"""The audit's cases (cases.yaml), its files, its window, and a slow reference."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import math
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from inferlift.artifacts import Evidence
+from inferlift.audit import audit
+from inferlift.audit.formats import upstream_times
+from inferlift.errors import DeclarationError
+
+CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text(encoding="utf-8"))
+HEAD = '10.0.0.1 - - [10/Oct/2026:13:55:36 +0000] "POST /api/chat HTTP/1.1" 200 100 "-" "-"'
+START = datetime(2026, 10, 10, 12, tzinfo=UTC)
+
+
+def line(second: float, duration_s: float, *, status: int = 200, path: str = "/api/chat") -> str:
+    stamp = (START + timedelta(seconds=math.floor(second))).strftime("%d/%b/%Y:%H:%M:%S +0000")
+    return f'10.0.0.1 - - [{stamp}] "POST {path} HTTP/1.1" {status} 9 "-" "-" rt={duration_s:.3f} rl=50'
+
+
+def verdicts(evidence: Evidence) -> dict[str, str]:
+    return {trigger.name: trigger.verdict for trigger in evidence.triggers}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_case(case: dict[str, Any]) -> None:
+    lines = [text.replace("HEAD", HEAD).encode("latin-1") for text in case["lines"]]
+    evidence = audit(lines, routes=["/api/chat"])
+    told = evidence.model_dump()
+    for dotted, wanted in case["expect"].items():
+        found = told
+        for part in dotted.split("."):
+            found = found[part]
+        if isinstance(found, datetime):
+            found = found.isoformat()
+        assert (list(found) if isinstance(found, tuple) else found) == wanted, dotted
+    for name, verdict in case.get("triggers", {}).items():
+        assert verdicts(evidence)[name] == verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "total", "last"),
+    [
+        (b"0.001, 0.200 : 0.050", 0.251, 0.050),
+        (b"-, 0.010", 0.010, 0.010),
+        (b"0.100, -", 0.100, 0.100),
+        (b"-", None, None),
+        (b"", None, None),
+        (None, None, None),
+    ],
+)
+def test_upstream_times(text: bytes | None, total: float | None, last: float | None) -> None:
+    assert upstream_times(text) == (total, last)
+
+
+def test_percentiles_are_nearest_rank_and_need_enough_samples() -> None:
+    few = audit([line(i, (i + 1) / 1000) for i in range(19)], routes=["/api/chat"])
+    assert (few.latency.p50_ms, few.latency.p95_ms, few.latency.p99_ms) == (10.0, None, None)
+    assert verdicts(few)["P95 over 500 ms"] == "no data"
+    enough = audit([line(i, (i + 1) / 1000) for i in range(100)], routes=["/api/chat"])
+    assert (enough.latency.p50_ms, enough.latency.p95_ms, enough.latency.p99_ms) == (50.0, 95.0, 99.0)
+    assert verdicts(enough)["P95 over 500 ms"] == "not met"
+
+
+def test_triggers_met() -> None:
+    busy = [line(i // 12, 50.0) for i in range(700)]  # 720 a minute, 600 in flight
+    told = verdicts(audit(busy, routes=["/api/chat"]))
+    assert told["P95 over 500 ms"] == "met"
+    assert told["over 500 inference requests a minute"] == "met"
+    assert told["over 500 in flight"] == "met"
+    assert told["bill up 40 % in a quarter"] == "no data"
+    assert told["GPU missing or idle"] == "no data"
+
+
+def test_500_is_not_over_500() -> None:
+    told = verdicts(audit([line(i // 10, 0.5) for i in range(500)], routes=["/api/chat"]))
+    assert told["P95 over 500 ms"] == "not met"
+    assert told["over 500 inference requests a minute"] == "not met"
+
+
+def test_latency_that_grows_with_concurrency() -> None:
+    alone = [line(i * 10, 0.2) for i in range(50)]
+    together = [line(1000 + i // 5, 2.0) for i in range(50)]
+    assert verdicts(audit(alone + together, routes=["/api/chat"]))["latency grows with concurrency"] == "met"
+    flat = [line(i * 10, 0.9) for i in range(50)] + [line(1000 + i // 5, 0.9) for i in range(50)]
+    assert verdicts(audit(flat, routes=["/api/chat"]))["latency grows with concurrency"] == "not met"
+    assert verdicts(audit(alone, routes=["/api/chat"]))["latency grows with concurrency"] == "no data"
+
+
+def test_requests_that_follow_each_other_are_not_in_flight_together() -> None:
+    one_client = [line(i * 0.25, 0.24) for i in range(200)]  # four in each whole second
+    assert audit(one_client, routes=["/api/chat"]).in_flight_peak == 1
+
+
+def test_guess_without_routes_is_every_post_with_ids_folded() -> None:
+    evidence = audit([line(0, 0.1, path="/v1/chat/8f3a77"), line(1, 0.1, path="/v1/chat/77b1c0")])
+    assert [route.route for route in evidence.routes] == ["/v1/chat/*"]
+
+
+def test_rotated_set_in_order_once(tmp_path: Path) -> None:
+    (tmp_path / "access.log").write_text(line(200, 0.1) + "\n", encoding="utf-8")
+    (tmp_path / "access.log.1").write_text(line(100, 0.2) + "\n", encoding="utf-8")
+    with gzip.open(tmp_path / "access.log.2.gz", "wb") as file:
+        file.write((line(0, 0.3) + "\n").encode())
+    with gzip.open(tmp_path / "access.log.2.gz", "ab") as file:  # a second gzip member
+        file.write((line(1, 0.3) + "\n").encode())
+    with gzip.open(tmp_path / "access.log.1.gz", "wb") as file:  # the copy that logrotate left behind
+        file.write((line(100, 0.2) + "\n").encode())
+    (tmp_path / "again.log").hardlink_to(tmp_path / "access.log")
+    evidence = audit(sorted(tmp_path.iterdir()), routes=["/api/chat"])
+    assert evidence.n == 4
+    assert evidence.shape.gaps_s == (0.0, 1.0, 99.1, 100.1)
+    assert len(evidence.quality.notes) == 2
+
+
+def test_half_written_last_line_and_cut_gzip(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{line(0, 0.1)}\n{line(1, 0.251)[:-9]}", encoding="utf-8")
+    evidence = audit([tmp_path / "a.log"], routes=["/api/chat"])
+    assert (evidence.n, evidence.quality.refused) == (1, 1)
+    assert "half-written" in evidence.quality.examples[0]
+    packed = gzip.compress("".join(f"{line(i, 0.1 + i / 1000)}\n" for i in range(5000)).encode())
+    (tmp_path / "b.log.gz").write_bytes(packed[: len(packed) // 2])
+    cut = audit([tmp_path / "b.log.gz"], routes=["/api/chat"])
+    assert 0 < cut.n < 5000
+    assert any("cut short" in example for example in cut.quality.examples)
+
+
+def test_over_long_line(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"x" * 3_000_000 + b"\n" + line(0, 0.1).encode() + b"\n" + b"\0" * 3_000_000)
+    evidence = audit([tmp_path / "a.log"], routes=["/api/chat"])
+    assert (evidence.n, evidence.quality.lines) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "no lines"), (b"\x7fELF\x01\x02\n\x03\n", "no known log format"), (b"\n\n", "no known log format")],
+)
+def test_nothing_to_read(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "a.log").write_bytes(content)
+    with pytest.raises(DeclarationError, match=said):
+        audit([tmp_path / "a.log"])
+
+
+def test_missing_folder_and_no_log(tmp_path: Path) -> None:
+    for logs in ([], [tmp_path / "none.log"], [tmp_path]):
+        with pytest.raises(DeclarationError):
+            audit(logs)
+
+
+def test_milliseconds_in_a_field_of_seconds_are_asked_about() -> None:
+    with pytest.raises(DeclarationError, match="median duration"):
+        audit([line(i, 5000.0) for i in range(30)], routes=["/api/chat"])
+
+
+def test_a_pinned_window_finds_the_same_in_grown_logs(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("junk\n" + "".join(f"{line(i, 0.3)}\n" for i in range(50)), encoding="utf-8")
+    until = START + timedelta(seconds=40, milliseconds=300)  # the second it falls into is not over yet: left out
+    first = audit([log], routes=["/api/chat"], until=until)
+    assert (first.n, first.end) == (40, until)
+    with log.open("a", encoding="utf-8") as file:
+        file.write("more junk\n" + "".join(f"{line(i, 9.0)}\n" for i in range(50, 90)))
+    assert audit([log], routes=["/api/chat"], until=until) == first
+    assert audit([log], routes=["/api/chat"], since=first.start, until=first.end) == first
+    whole = audit([log], routes=["/api/chat"])
+    assert whole.n == 90
+    assert audit([log], routes=["/api/chat"], since=whole.start, until=whole.end) == whole
+
+
+def test_a_window_without_zone_or_lines_is_refused() -> None:
+    with pytest.raises(DeclarationError, match="time zone"):
+        audit([line(0, 0.1)], since=datetime(2026, 1, 1))
+    with pytest.raises(DeclarationError, match="window"):
+        audit([line(0, 0.1)], since=START + timedelta(days=1))
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 130),
+        st.integers(0, 40_000),
+        st.sampled_from([200, 200, 200, 404, 429, 499, 500]),
+        st.sampled_from(["/api/chat", "/api/chat/x", "/other"]),
+    ),
+    min_size=1,
+    max_size=60,
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(ROWS)
+def test_against_a_slow_reference(rows: list[tuple[int, int, int, str]]) -> None:
+    evidence = audit([line(s, ms / 1000, status=code, path=path) for s, ms, code, path in rows], routes=["/api/chat"])
+    moments: list[tuple[float, int, int, str]] = []
+    for at, (second, ms, code, path) in enumerate(rows):
+        twins = [i for i, row in enumerate(rows) if row[0] == second]
+        moments.append((START.timestamp() + second + (twins.index(at) + 0.5) / len(twins), ms, code, path))
+    mine = [row for row in moments if row[3].startswith("/api/chat")]
+    answered = sorted(float(ms) for _, ms, code, _ in mine if code < 400)
+    assert evidence.inference_n == len(mine)
+    assert evidence.errors == sum(code in (429, 499, 500) for _, _, code, _ in mine)
+    assert evidence.per_minute_peak == max(Counter(int(end // 60) for end, *_ in mine).values(), default=0)
+    intervals = [(end - ms / 1000, end) for end, ms, *_ in mine]
+    peak = max((sum(a <= start < b for a, b in intervals) for start, _ in intervals), default=0)
+    assert evidence.in_flight_peak == max(peak, min(len(mine), 1))
+    for percent, found, least in ((50, evidence.latency.p50_ms, 1), (95, evidence.latency.p95_ms, 20)):
+        smallest = [v for v in answered if sum(w <= v for w in answered) * 100 >= percent * len(answered)]
+        assert found == (smallest[0] if len(answered) >= least else None)
+    starts = sorted(start for start, _ in intervals)
+    assert evidence.shape.gaps_s == pytest.approx(
+        [0.0] * bool(starts) + [b - a for a, b in itertools.pairwise(starts)], abs=1e-3
+    )
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=400))
+def test_random_bytes_never_break_it(tmp_path: Path, junk: bytes) -> None:
+    (tmp_path / "a.log").write_bytes(line(0, 0.1).encode() + b"\n" + junk + b"\n" + line(2, 0.1).encode() + b"\n")
+    evidence = audit([tmp_path / "a.log"], routes=["/api/chat"])
+    assert evidence.n >= 1
+    assert evidence.quality.lines == evidence.quality.understood + evidence.quality.refused
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, len(HEAD) + 20), st.integers(0, 5), st.binary(max_size=4))
+def test_mutated_lines_never_break_it(at: int, cut: int, junk: bytes) -> None:
+    whole = (HEAD + ' rt=0.100 urt="0.050"').encode()
+    evidence = audit([whole, whole[:at] + junk + whole[at + cut :]], routes=["/api/chat"])
+    assert evidence.quality.lines == evidence.quality.understood + evidence.quality.refused == 2

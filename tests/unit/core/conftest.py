@@ -1,0 +1,82 @@
+"""A migration whose stages are stand-ins: they prove the order, the resume and the holding, not any stage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from inferlift import migration
+from inferlift.artifacts import Artifact, Check, Cutover
+from inferlift.declaration import load
+from inferlift.profile import ROOT
+from inferlift.stages.base import Context, Stage
+
+
+class Thing(Artifact):
+    count: int
+
+
+class StandInStage(Stage):
+    """Counts its runs; depends on what the test says; is as true as the test says."""
+
+    artifact = Thing
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.depends: dict[str, Any] = {"on": 1}
+        self.runs = self.repairs = 0
+        self.ok = True
+        self.fails: Exception | None = None
+
+    def key(self, ctx: Context) -> dict[str, Any]:
+        return self.depends
+
+    def preview(self, ctx: Context) -> list[str]:
+        return []
+
+    def run(self, ctx: Context) -> Artifact:
+        if self.fails:
+            raise self.fails
+        self.runs += 1
+        return ctx.step("act", lambda: Thing(count=self.runs), Thing)
+
+    def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
+        return [Check(name=f"{self.name} stands", ok=self.ok, detail="as the test says")]
+
+    def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> Artifact:
+        self.repairs += 1
+        self.ok = True
+        return self.run(ctx)
+
+
+class StandInSwitch(StandInStage):
+    artifact = Cutover
+
+    def run(self, ctx: Context) -> Artifact:
+        self.runs += 1
+        return Cutover(
+            name="ai.demo.test", old="a", new="b", ttl_before_s=1, ttl_s=1, steps=(), parity=(),
+            rehearsed_rollback_s=None, users=(), rolled_back=False,
+        )  # fmt: skip
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandInStage]:
+    made = {n: StandInSwitch(n) if n == "switch" else StandInStage(n) for n in ("world", *migration.ORDER)}
+    monkeypatch.setattr(migration, "stages", lambda: made)
+    return made
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> migration.Place:
+    declared = load("demo-small", ROOT)
+    return migration.Place(declared.profile, declared.path, tmp_path / "demo-small-lab", "t/demo-small-lab")
+
+
+@pytest.fixture
+def as_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    yield
