@@ -22,6 +22,7 @@ from inferlift import __version__, process
 from inferlift.artifacts import Check, Image, LineChange
 from inferlift.errors import CheckFailed, Refusal
 from inferlift.images import checks, heredocs
+from inferlift.images.dockerfile import parse
 
 _TIMEOUT_S = 1800.0
 
@@ -98,6 +99,8 @@ def _make(
     lowered.write_text(heredocs.lower(dockerfile, bodies), encoding="utf-8")
     common = ["--isolation", "chroot", "--network", "host", "--pull=never", "--layers=false", "--format", "docker"]
     labels = ["--label", f"inferlift.key={key}"] + (["--label", f"inferlift.owner={owner}"] if owner else [])
+    if health := [n.arguments for n in parse(dockerfile).nodes if n.keyword == "HEALTHCHECK"]:
+        labels += ["--label", f"inferlift.healthcheck={health[-1]}"]  # the OCI form of an image has no place for it
     argv = [*podman, "build", *common, "--build-arg", f"BASE={base_image}", *labels]
     argv += ["--build-context", f"{heredocs.CONTEXT}={bodies}", "-t", tag, "-f", str(lowered), str(context)]
     say(f"building image {name} on {base_image}")
@@ -152,7 +155,7 @@ def _check(
     (probe / "Dockerfile").write_text(
         f'FROM {tag}\nRUN ["python3", "-c", "import {", ".join(modules)}"]\n', encoding="utf-8"
     )
-    argv = [*podman, "build", *common, "--network", "none", "-q", "-f", str(probe / "Dockerfile"), str(probe)]
+    argv = [*podman, "build", *common, "-q", "-f", str(probe / "Dockerfile"), str(probe)]
     done = process.run(argv, timeout_s=120, env=_env(env), check=False)
     lines = [line for line in done.stderr.splitlines() if "Error" in line or "error" in line]
     detail = ", ".join(modules) if done.returncode == 0 else (lines or done.stderr.splitlines() or ["?"])[0]

@@ -74,6 +74,12 @@ class Node:
             return None
         return words if isinstance(words, list) and all(isinstance(w, str) for w in words) else None
 
+    @property
+    def script(self) -> bool:
+        """Whether heredocs are run by a shell (RUN <<EOF, RUN bash <<EOF), not read as data by a program."""
+        command = self.arguments[self.flags_end(self.arguments) :]
+        return self.keyword == "RUN" and bool(re.match(r"(?:(?:\S*/)?(?:ba|a|da)?sh\b[^<]*)?<<", command))
+
     @staticmethod
     def flags_end(arguments: str) -> int:
         """Where leading `--flag=...` words end."""

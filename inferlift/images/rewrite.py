@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from inferlift.artifacts import LineChange
 from inferlift.errors import DeclarationError
-from inferlift.images import scripts, tables
+from inferlift.images import scripts, shell, tables
 from inferlift.images.dockerfile import Dockerfile, Node, joined, parse
 
 _BASH_ONLY = re.compile(r"pipefail|\[\[\s|(?:^|[;&|]\s*)source\s|<\(|\$'|\$\{\w+(?://?|:\d|\^|,)")
@@ -78,14 +79,18 @@ def _stages(document: Dockerfile) -> list[_StageOf]:
         image = scripts.expand(words[0], arguments) if words else ""
         name = words[2] if len(words) > 2 and words[1].lower() == "as" else str(number)
         parent = by_name.get(image.lower())
-        uses_apk = any(
-            re.search(r"(?:^|[\s;&|(])apk\s", n.raw) for n in document.nodes[first + 1 : end] if n.keyword == "RUN"
-        )
+        uses_apk = any(_uses_apk(n, document.escape) for n in document.nodes[first + 1 : end] if n.keyword == "RUN")
         alpine = parent.alpine if parent else "alpine" in image.rsplit("@", 1)[0].lower() or uses_apk
         stage = _StageOf(first, end, image, name, alpine, parent is not None, arguments)
         stages.append(stage)
         by_name[name.lower()] = by_name[str(number)] = stage
     return stages
+
+
+def _uses_apk(node: Node, escape: str) -> bool:
+    texts = [node.raw[h.start : h.end] for h in node.heredocs] if node.script else []
+    texts.append(node.raw[node.value[0] + Node.flags_end(node.raw[slice(*node.value)]) : node.value[1]])
+    return any(c.words and c.words[0].text == "apk" for t in texts for c in shell.commands(t, escape=escape))
 
 
 def _base_argument(
@@ -151,7 +156,8 @@ def _head(nodes: tuple[Node, ...], stage: _StageOf, context: scripts.Stage, find
         findings.problems.append((start.line, f"image {stage.image} (no known Debian counterpart)"))
         return lines
     whole = "".join(n.raw for n in nodes)
-    if _BASH_ONLY.search(joined(whole)) and not any(n.keyword == "SHELL" for n in nodes):
+    before_shell = itertools.takewhile(lambda n: n.keyword != "SHELL", nodes[1:])
+    if any(_BASH_ONLY.search(joined(n.raw)) for n in before_shell):
         lines.append('SHELL ["/bin/bash", "-c"]\n')
         _note(findings, start.line, "", lines[-1], "ash knows [[, source and pipefail; Debian's sh does not")
     for name, value in base.env.items():
@@ -214,7 +220,7 @@ def _commands(node: Node, context: scripts.Stage, escape: str, findings: scripts
     if words is not None:
         return _exec_form(node, words, start, end, context, findings)
     raw = node.raw
-    for heredoc in reversed(node.heredocs if node.keyword == "RUN" else ()):
+    for heredoc in reversed(node.heredocs if node.script else ()):
         body = scripts.rewrite(
             raw[heredoc.start : heredoc.end], heredoc.line, context, findings, escape=escape, dockerfile=False
         )
@@ -231,7 +237,7 @@ def _exec_form(
     new = scripts.rewrite(script, node.line, context, local)
     findings.problems += local.problems
     raw = node.raw
-    if local.changes and node.keyword == "RUN" and len(words) != 3:
+    if local.changes and node.keyword == "RUN" and script != words[-1]:
         raw = raw[:start] + " " + new + raw[end:]
         _note(findings, node.line, node.raw, raw, local.changes[0].why)
     elif local.changes and len(words) == 3 and words[1] == "-c":
@@ -254,13 +260,14 @@ def _places(node: Node, context: scripts.Stage, findings: scripts.Findings) -> s
 
 
 def _environment(node: Node, findings: scripts.Findings) -> str:
-    raw = re.sub(r"\s*\bLD_PRELOAD=\S*(?:gcompat|musl|compat)\S*|\s*\bMUSL_LOCPATH=\S+", "", node.raw)
-    raw = re.sub(r"\b(LANG|LC_ALL)([= ]\"?)(?!C[.\"\s]|POSIX)[a-z]{2}_[A-Z]{2}(?:\.\w[\w-]*)?", r"\1\2C.UTF-8", raw)
-    if re.fullmatch(r"\s*ENV\s*", raw, re.IGNORECASE):
-        raw = ""
+    raw = re.sub(r"\s*\bLD_PRELOAD=\S*(?:compat|musl)\S*|\s*\bMUSL_LOCPATH=\S+", "", node.raw[: node.value[1]])
+    raw = "" if re.fullmatch(r"\s*ENV\s*", raw, re.IGNORECASE) else raw + node.raw[node.value[1] :]
     if raw != node.raw:
-        _note(findings, node.line, node.raw, raw, "musl needs it; glibc does not, and a minimal base has C.UTF-8 only")
-    return raw
+        _note(findings, node.line, node.raw, raw, "needed by musl only")
+    there = re.sub(r"\b(LANG|LC_ALL)([= ]\"?)(?!C[.\"\s]|POSIX)[a-z]{2}_[A-Z]{2}(?:\.\w[\w-]*)?", r"\1\2C.UTF-8", raw)
+    if there != raw:
+        _note(findings, node.line, raw, there, "a minimal Debian has the locale C.UTF-8 only; musl takes any name")
+    return there
 
 
 def _replace(node: Node, pattern: str, new: str, findings: scripts.Findings, why: str) -> str:

@@ -55,18 +55,19 @@ def rewrite(
         if handler is None:
             _remember(command, at, stage, findings)
             continue
+        end = command.end
         result = handler(_Call(command, text, line, at, variables, stage, findings))
         if result is not None:
             new, why = result
-            if command.before in ("||", "!", "|", "time", "exec") and "&& " in new:
+            if command.redirections:
+                new = f"{{ {new}; }} " + " ".join(_redirections(command, text))
+            elif command.before in ("||", "!", "|", "time", "exec") and "&& " in new:
                 new = f"{{ {new}; }}"
             if escape != "\\":
                 new = new.replace(" \\\n", f" {escape}\n")
-            if command.redirections:
-                new = f"{{ {new}; }} " + " ".join(_redirections(command, text))
-            edits.append((command.start, command.end, new))
+            edits.append((command.start, end, new))
             findings.changes.append(
-                LineChange(line=at, before=flat(text[command.start : command.end]), after=flat(new), why=why)
+                LineChange(line=at, before=flat(text[command.start : end]), after=flat(new), why=why)
             )
     for start, end, new in reversed(edits):
         text = text[:start] + new + text[end:]
@@ -99,7 +100,10 @@ _Result = tuple[str, str] | None
 
 def _apk(call: _Call) -> _Result:
     words = call.command.words[1:]
-    sub = next((w for w in words if not w.raw.startswith("-")), None)
+    plain = (
+        w for n, w in enumerate(words) if not w.raw.startswith("-") and (n == 0 or words[n - 1].text not in _VALUED)
+    )
+    sub = next(plain, None)
     rest = [w for w in words if w is not sub]
     match sub.text if sub else "":
         case "add":
@@ -233,7 +237,8 @@ def _ash(call: _Call) -> _Result:
 
 _HANDLERS: dict[str, Callable[[_Call], _Result]] = {
     "apk": _apk, "adduser": _account, "addgroup": _account, "deluser": _account, "delgroup": _account,
-    "rm": _rm, "echo": _repositories, "sed": _repositories, "printf": _repositories, "ash": _ash, "cp": _localtime, "ln": _localtime,
+    "rm": _rm, "echo": _repositories, "sed": _repositories, "printf": _repositories,
+    "ash": _ash, "cp": _localtime, "ln": _localtime,
 }  # fmt: skip
 
 
@@ -285,4 +290,6 @@ def _apt(name: str) -> tuple[str, ...] | None:
 
 
 def flat(text: str) -> str:
-    return re.sub(r"[\\\s]*\\\r?\n\s*", " ", text).strip()
+    """In one line, comment lines inside dropped."""
+    text = re.sub(r"(?m)^\s*#.*\n", "", text) if "\n" in text.strip() else text
+    return re.sub(r"\s*[\\`]?\r?\n\s*", " ", text).strip()

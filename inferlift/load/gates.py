@@ -11,15 +11,16 @@ from inferlift.profile import Targets
 def gates(
     targets: Targets,
     run: LoadRun,
-    quality: Quality | None,
+    quality_seen: Quality | None,
     *,
+    quality: bool = True,
     cost_per_1000: Figure | None = None,
     minimum_requests: int = 20,
     minimum_quality: int = 10,
 ) -> tuple[Gate, ...]:
     """One gate for each declared target, and one that says every planned request was really sent.
 
-    What was not sent counts against the error share: the denominator is what was planned.
+    `quality` False leaves the quality gate out (a run that asked no such prompts). What was not sent counts against the error share: the denominator is what was planned.
     """
     found = [_all_sent(run), _errors(targets.error_share, run, minimum_requests)]
     if targets.p95_ttft_ms is not None:
@@ -28,8 +29,8 @@ def gates(
         found.append(_latency("p95 TTFT", targets.p95_ttft_ms, value, n, run))
     if targets.p95_total_ms is not None:
         found.append(_latency("p95 total", targets.p95_total_ms, run.total.p95_ms, run.total.n, run))
-    if targets.quality is not None:
-        found.append(_quality(targets.quality, quality, minimum_quality))
+    if quality and targets.quality is not None:
+        found.append(_quality(targets.quality, quality_seen, minimum_quality))
     if targets.max_cost_per_1000 is not None and cost_per_1000 is not None:
         found.append(_cost(targets.max_cost_per_1000, cost_per_1000))
     return tuple(found)

@@ -2,6 +2,8 @@
 
     python -m inferlift.load.users CONFIG.json
 
+CONFIG holds name, resolver (IP or IP:port), ca, key_header, key (a reference), route, rate (requests/s of both
+clients together), max_tokens, out (the file written) and limit_s; port, tls, prompts and timeout_s may be given.
 One JSON line a request: t (unix seconds at its end), client, side (the address it went to), ok, ms, error, retried.
 Ends at SIGTERM, after the configured time, or when its parent dies.
 """
@@ -13,91 +15,38 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from inferlift.artifacts import UserCounts
-from inferlift.errors import CheckFailed
 from inferlift.load.target import Target, request_body
 
 CLIENTS = ("resolving", "keep-alive")
 PARENT_CHECK_S = 0.5
+PROMPTS = ("Name a colour.", "What is the capital of Portugal?", "Name an animal that can fly.", "What is a cache?")
 
 
-def start(
-    target: Target,
-    folder: Path,
-    *,
-    rate: float,
-    seconds: float,
-    prompts: Sequence[str],
-    max_tokens: int = 8,
-) -> tuple[subprocess.Popen[bytes], Path]:
-    """Start both clients in one process; returns it and the file they write. `rate` is requests/s of both together.
-
-    The target must not be pinned: its `resolver` (or the system's) is what the users follow. The process carries
-    its owner's mark like every child of ours.
-    """
-    if target.address is not None:
-        raise CheckFailed("users follow the DNS: their target must not be pinned to an address")
-    folder.mkdir(parents=True, exist_ok=True)
-    out, config = folder / "users.jsonl", folder / "users.json"
-    config.write_text(
-        json.dumps(
-            {
-                "target": asdict(target),
-                "rate": rate,
-                "seconds": seconds,
-                "prompts": list(prompts),
-                "max_tokens": max_tokens,
-                "out": str(out),
-            },
-            default=dict,
-        )
-    )
-    with (folder / "users.log").open("ab") as log:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "inferlift.load.users", str(config)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # a Ctrl-C at the terminal is the parent's to handle
-        )
-    return child, out
-
-
-def stop(child: subprocess.Popen[bytes], *, grace_s: float = 10.0) -> None:
-    """SIGTERM: what is in flight is still awaited for a moment; then the end."""
-    with contextlib.suppress(ProcessLookupError):
-        child.send_signal(signal.SIGTERM)
-    try:
-        child.wait(grace_s)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait(5)
-
-
-def since(path: Path, t: float) -> Iterator[dict[str, Any]]:
+def since(paths: Path | Sequence[Path], t: float) -> list[dict[str, Any]]:
     """Records that ended at or after `t` (unix seconds); a last line still being written is left out."""
-    if not path.exists():
-        return
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        for line in lines:
+    found = []
+    for path in [paths] if isinstance(paths, Path) else paths:
+        if not path.exists():
+            continue
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
             with contextlib.suppress(ValueError):
                 record = json.loads(line)
                 if isinstance(record, dict) and record.get("t", 0.0) >= t:
-                    yield record
+                    found.append(record)
+    return found
 
 
-def summarise(path: Path, old: str, new: str, *, since_t: float = 0.0) -> tuple[UserCounts, ...]:
+def summarise(paths: Path | Sequence[Path], old: str, new: str, *, since_t: float = 0.0) -> tuple[UserCounts, ...]:
     """Answered requests by side and failures, for each client. `old` and `new` are addresses."""
     counts = {client: {"old": 0, "new": 0, "failed": 0} for client in CLIENTS}
-    for record in since(path, since_t):
+    for record in since(paths, since_t):
         row = counts.get(record.get("client", ""))
         if row is None:
             continue
@@ -112,7 +61,9 @@ def summarise(path: Path, old: str, new: str, *, since_t: float = 0.0) -> tuple[
 
 def main(argv: Sequence[str]) -> int:
     config = json.loads(Path(argv[0]).read_text(encoding="utf-8"))
-    with Path(config["out"]).open("a", encoding="utf-8") as out:
+    path = Path(config["out"])
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as out:
         asyncio.run(_main(config, out))
     return 0
 
@@ -122,8 +73,8 @@ async def _main(config: dict[str, Any], out: TextIO) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end.set)
-    target = Target(**config["target"])
-    bodies = [request_body(p, config["max_tokens"], model=target.model) for p in config["prompts"]]
+    target = _target(config)
+    bodies = [request_body(p, int(config.get("max_tokens", 8))) for p in config.get("prompts") or PROMPTS]
     each_s = len(CLIENTS) / float(config["rate"])
     watch = asyncio.create_task(_until_orphaned(os.getppid(), end))
     clients = [
@@ -131,7 +82,7 @@ async def _main(config: dict[str, Any], out: TextIO) -> None:
         for k, client in enumerate(CLIENTS)
     ]
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(float(config["seconds"])):
+        async with asyncio.timeout(float(config["limit_s"])):
             await end.wait()
     end.set()
     _, late = await asyncio.wait(clients, timeout=5.0)  # what is in flight may still be answered
@@ -140,6 +91,12 @@ async def _main(config: dict[str, Any], out: TextIO) -> None:
     for task in clients:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
+
+
+def _target(config: dict[str, Any]) -> Target:
+    """Never pinned: users follow the DNS."""
+    given = ("name", "resolver", "ca", "key_header", "key", "route", "port", "tls", "timeout_s")
+    return Target(**{"timeout_s": 60.0} | {k: config[k] for k in given if config.get(k) is not None})
 
 
 async def _until_orphaned(parent: int, end: asyncio.Event) -> None:

@@ -157,7 +157,7 @@ def _configure(ctx: Context, fleet: Fleet, contract: Contract) -> Configured:
 
     toolchain.ensure(["wheels"], ctx.say)
     variables, secrets = configure.fleet_variables(
-        ctx.profile, fleet, contract, ctx.need("build", Images), folder=ctx.path("fleet"), wheels=toolchain.wheels()
+        ctx.profile, fleet, contract, ctx.need("build", Images), folder=ctx.path("fleet"), wheels=toolchain.wheels()[0].parent
     )
     return configure.apply(fleet.hosts, "site.yml", variables, secrets, ctx.run_folder / "ansible" / ctx.stage, ctx.say)
 

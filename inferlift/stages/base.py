@@ -133,7 +133,7 @@ class Context:
 
         toolchain.ensure(["debian-packages", "pulumi", "host-image"], self.say)
         return Tools(
-            pulumi_bin=toolchain.pulumi_bin(),
+            pulumi_bin=toolchain.pulumi_bin() / "pulumi",
             python_plugin=None,
             host_image=toolchain.host_image(),
             podman_env=toolchain.podman_env(),

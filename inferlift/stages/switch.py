@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from inferlift import ssh
-from inferlift.artifacts import Artifact, Check, Cutover, Figure, Gate, ParityCase, Quality, World
+from inferlift.artifacts import Artifact, Check, Cutover, Figure, Gate, ParityCase, World
 from inferlift.errors import CheckFailed, Held
 from inferlift.ledger import Intent, now
 from inferlift.stages import _fleet, _users
@@ -169,6 +169,8 @@ class SwitchStage(Stage):
         from inferlift.load.gates import gates
 
         service = _fleet.current(ctx)
+        # quality was judged by the load test; here the same replicas answer
+        targets = ctx.profile.targets.model_copy(update={"quality": None})
 
         def judge(weight: int) -> tuple[Gate, ...]:
             began = datetime.now(UTC)
@@ -178,9 +180,7 @@ class SwitchStage(Stage):
                 prompts=_prompts(ctx), max_tokens=ctx.profile.requests.output_tokens, request_timeout_s=30,
                 deadline_s=120, label=f"{weight} %", samples=ctx.path("samples") / f"switch-{weight}-{ctx.ledger.run}.jsonl",
             )  # fmt: skip
-            new_side = gates(
-                ctx.profile.targets, run(plan, ctx.say), Quality(n=0, correct=0, share=None), quality=False
-            )
+            new_side = gates(targets, run(plan, ctx.say), None, minimum_requests=count)
             return (*new_side, _users.gate(ctx, "switch", began), _old_side(world, began))
 
         return judge

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from inferlift.artifacts import Artifact, Check, Configured, Contract, LoadRun, Route, World
 from inferlift.errors import CheckFailed
 from inferlift.ledger import Intent
-from inferlift.secret import resolve
 from inferlift.stages.base import Context, Settled, Stage
 from inferlift.stages.load import _prompts
 from inferlift.tree import tree_digest
@@ -166,10 +165,10 @@ class WorldStage(Stage):
             certificate_key=world.contract.certificate_key.removeprefix("file:"),
             api_certificate=str(certificate),
             api_certificate_key=str(key),
-            wheels=str(toolchain.wheels()),
+            wheels=str(toolchain.wheels()[0].parent),
         )
         secrets = old.world_secrets(
-            **{f"{n}_key": resolve(f"file:{folder / 'secrets' / n}") for n in ("users", "app", "model", "dns")}
+            **{f"{n}_key": f"file:{folder / 'secrets' / n}" for n in ("users", "app", "model", "dns")}
         )
         hosts = (world.origin, world.authority, world.resolver)
         return configure.apply(

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from inferlift.errors import DeclarationError
 from inferlift.toolchain import debian, engine, images, python_packages
-from inferlift.toolchain.catalogue import Spec, Tool, catalogue
 from inferlift.toolchain.engine import pulumi_bin
 from inferlift.toolchain.images import base_image, host_image, podman_env
 from inferlift.toolchain.python_packages import wheels
 from inferlift.toolchain.store import Say, cache
+from inferlift.toolchain.table import Spec, Tool, catalogue
 
 __all__ = [
     "Tool",

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from inferlift.errors import DeclarationError, Refusal, Retryable
 from inferlift.process import run
-from inferlift.toolchain.catalogue import Spec, Tool
 from inferlift.toolchain.store import Say, locked, run_logged
+from inferlift.toolchain.table import Spec, Tool
 
 LISTS = Path("/var/lib/apt/lists")
 LISTS_FRESH_S = 24 * 3600

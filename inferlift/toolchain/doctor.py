@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from inferlift.errors import DeclarationError
 from inferlift.toolchain import inventory, tools_for
-from inferlift.toolchain.catalogue import Tool, catalogue
+from inferlift.toolchain.table import Tool, catalogue
 
 
 def report(target: str) -> list[Tool]:

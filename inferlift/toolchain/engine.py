@@ -15,9 +15,9 @@ from pathlib import Path
 
 from inferlift.errors import InferliftError, Retryable
 from inferlift.process import run
-from inferlift.toolchain.catalogue import HERE, Spec, Tool, catalogue, version_tuple
 from inferlift.toolchain.python_packages import go_from_wheel
 from inferlift.toolchain.store import Say, cache, locked, place, run_logged, workshop
+from inferlift.toolchain.table import HERE, Spec, Tool, catalogue, version_tuple
 
 PLUGIN = "pulumi-language-python"
 EXEC_SCRIPT = "pulumi-language-python-exec"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from inferlift.errors import DeclarationError
 from inferlift.process import run, unmarked
-from inferlift.toolchain.catalogue import HERE, Spec, Tool, catalogue
 from inferlift.toolchain.debian import os_release, require_debian, require_root
 from inferlift.toolchain.store import Say, cache, locked, need_space, place, run_logged, workshop
+from inferlift.toolchain.table import HERE, Spec, Tool, catalogue
 
 CERTIFICATES = Path("/usr/local/share/ca-certificates")
 APT = Path("/etc/apt")

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 
 from inferlift.errors import CheckFailed
-from inferlift.toolchain.catalogue import HERE, Spec, Tool
 from inferlift.toolchain.store import Say, cache, locked, place, run_logged, workshop
+from inferlift.toolchain.table import HERE, Spec, Tool
 
 DOWNLOAD_S = 900
 

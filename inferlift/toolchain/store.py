@@ -95,6 +95,8 @@ def run_logged(
     `die_with_us`: the kernel ends the program when we are killed, so that no orphan goes on writing. Not for
     package managers, which must finish.
     """
+    if not shutil.which(argv[0]):
+        raise CheckFailed(f"{tool}: {argv[0]} is not installed", next_command="./invoke doctor")
     log = cache() / "logs" / f"{tool}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     guard = ["setpriv", "--pdeathsig", "TERM", "--"] if die_with_us and shutil.which("setpriv") else []
@@ -113,8 +115,6 @@ def run_logged(
                 timeout=timeout_s,
                 check=False,
             )
-    except FileNotFoundError:
-        raise CheckFailed(f"{tool}: {argv[0]} is not installed", next_command="./invoke doctor") from None
     except subprocess.TimeoutExpired:
         raise Retryable(
             f"{tool}: {argv[0]} had not finished after {timeout_s:.0f} s",

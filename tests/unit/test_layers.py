@@ -10,12 +10,56 @@ import pytest
 
 REPO = Path(__file__).parents[2]
 ENGINES = frozenset(
-    "audit sizing prices provision configure images transfer load dns observe report toolchain".split()
+    [
+        "audit",
+        "sizing",
+        "prices",
+        "provision",
+        "configure",
+        "images",
+        "transfer",
+        "load",
+        "dns",
+        "observe",
+        "report",
+        "toolchain",
+    ]
+)
+STAGES = frozenset(["audit", "size", "build", "poc", "load", "migrate", "scale", "switch", "watch"])
+# Whatever is neither base nor engine nor in stages/ stands above the stages, with migration. The ledger is for
+# stages and what is above them.
+BASE = frozenset(
+    [
+        "artifacts",
+        "profile",
+        "profile_schema",
+        "yamlsource",
+        "declaration",
+        "errors",
+        "process",
+        "ssh",
+        "secret",
+        "progress",
+        "tree",
+    ]
 )
 ADAPTERS = frozenset(
-    "pulumi ansible ansible_runner boto3 botocore requests aiohttp octodns octodns_powerdns grpc httpx urllib3".split()
+    [
+        "pulumi",
+        "ansible",
+        "ansible_runner",
+        "boto3",
+        "botocore",
+        "requests",
+        "aiohttp",
+        "octodns",
+        "octodns_powerdns",
+        "grpc",
+        "httpx",
+        "urllib3",
+    ]
 )
-STAGES = frozenset({"migration", "ledger"})
+PURE = frozenset({"profile", "artifacts", "sizing"})
 # The report joins what others found: it may read what flows and nothing that does.
 REPORT_MAY = frozenset({"artifacts"})
 
@@ -49,27 +93,22 @@ def forbidden(part: str, module: tuple[str, ...], name: str) -> str | None:
     if root != "inferlift" or not rest:
         return None
     other = rest[0]
+    above = other not in BASE | ENGINES | {"stages", "__version__"}
     if part in ENGINES and other != part:
-        if other in ENGINES or other == "stages" or other in ABOVE_STAGES:
+        if other in ENGINES or other == "stages" or above:
             return "an engine imports no other engine, no stage and nothing above"
         if part == "report" and other not in REPORT_MAY:
             return "the report imports artifacts only"
-    if part == "stages":
-        if other in ABOVE_STAGES:
-            return "a stage imports nothing above it"
-        if other == "stages" and STAGES.issuperset((*module[1:2], *rest[1:2])) and module[1] != "__init__":
-            return "a stage imports no other stage"
-    if part in BASE and (other in ENGINES or other == "stages" or other in ABOVE_STAGES):
+    if part == "stages" and above and other != "ledger":
+        return "a stage imports nothing above it"
+    if part == other == "stages" and {*module[1:2], *rest[1:2]} <= STAGES:
+        return "a stage imports no other stage"
+    if part in BASE | {"ledger"} and (other in ENGINES or other == "stages" or above) and other != part:
         return "a base module imports nothing above it"
     return None
 
 
-STAGES = frozenset("audit size build poc load migrate scale switch watch".split())
-BASE = frozenset(
-    "artifacts profile profile_schema yamlsource declaration errors process ssh secret progress".split()
-)
-PURE = frozenset({"profile", "artifacts", "sizing"})
-ABOVE_def imports(file: Path, repo: Path, *, top_level_only: bool = False) -> list[tuple[int, str]]:
+def imports(file: Path, repo: Path, *, top_level_only: bool = False) -> list[tuple[int, str]]:
     """Line and absolute dotted name of each import; names imported from a package count as its members."""
     tree = ast.parse(file.read_text(encoding="utf-8"), filename=str(file))
     inside = file.relative_to(repo).with_suffix("").parts
@@ -107,13 +146,6 @@ def test_the_code_keeps_the_direction() -> None:
     assert violations(REPO) == []
 
 
-def test_every_module_has_a_place() -> None:
-    """A new file or package at the top is named in this rule, else nothing would be checked for it."""
-    known = ENGINES | BASE | ABOVE_STAGES | {"stages", "__init__"}
-    parts = {p.stem for p in (REPO / "inferlift").iterdir() if p.suffix == ".py" or (p / "__init__.py").exists()}
-    assert parts <= known, f"say in test_layers.py what {sorted(parts - known)} may import"
-
-
 @pytest.mark.parametrize(
     ("file", "source", "said"),
     [
@@ -124,11 +156,13 @@ def test_every_module_has_a_place() -> None:
         ("inferlift/dns/__init__.py", "from ..stages import switch", "no stage"),
         ("inferlift/dns/zone.py", "def f():\n    import inferlift.stages.switch", "no stage"),
         ("inferlift/dns/zone.py", "import inferlift.ledger", "nothing above"),
+        ("inferlift/dns/zone.py", "import inferlift.something_new", "nothing above"),
         ("inferlift/sizing/need.py", "import inferlift.prices.table", "no other engine"),
         ("inferlift/sizing/need.py", "def f():\n    import requests", "no adapter"),
         ("inferlift/artifacts.py", "from pulumi.automation import Stack", "no adapter"),
         ("inferlift/profile.py", "import inferlift.stages.audit", "base module"),
         ("inferlift/ssh.py", "from inferlift import transfer", "base module"),
+        ("inferlift/ledger.py", "from inferlift.stages.base import Stage", "base module"),
         ("inferlift/report/page.py", "from inferlift import ssh", "artifacts only"),
         ("inferlift/stages/load.py", "from inferlift.stages import scale", "no other stage"),
         ("inferlift/stages/load.py", "from . import scale", "no other stage"),
@@ -149,9 +183,9 @@ def test_a_planted_violation_is_found(tmp_path: Path, file: str, source: str, sa
     ("file", "source"),
     [
         ("inferlift/stages/load.py", "from inferlift import dns\nfrom inferlift.load import run\nimport aiohttp"),
-        ("inferlift/stages/load.py", "from inferlift.stages.base import Stage\nfrom inferlift.stages import Stage"),
+        ("inferlift/stages/load.py", "from inferlift.stages.base import Stage\nfrom inferlift.ledger import Intent"),
         ("inferlift/stages/__init__.py", "from inferlift.stages import load"),
-        ("inferlift/dns/zone.py", "from inferlift.dns.plan import Plan\nfrom . import plan\nfrom inferlift import errors"),
+        ("inferlift/dns/zone.py", "from inferlift.dns.plan import Plan\nfrom . import plan\nimport inferlift.errors"),
         ("inferlift/report/page.py", "from inferlift.artifacts import Watch\nfrom inferlift.report import plots"),
         ("inferlift/migration.py", "from inferlift.stages import load\nfrom inferlift import ledger"),
         ("tasks.py", "import sys\nfrom invoke import task\ndef deploy(c):\n    from inferlift import migration"),

@@ -113,7 +113,7 @@ class _Connection(asyncio.Protocol):
         if len(rest) < length:
             return
         self.data = rest[length:]
-        asyncio.ensure_future(self.answer(head, rest[:length]))
+        self.task = asyncio.ensure_future(self.answer(head, rest[:length]))
 
     async def answer(self, head: bytes, body: bytes) -> None:
         mock, began = self.mock, time.perf_counter()
