@@ -39,7 +39,9 @@ def deploy(
         if given is not None:
             lockfile.enforce(ctx, given)
         try:
-            run_stages(ctx, first=first, last=last, approve=approver(ask=ask or where.profile.target != "lab", given=plan))
+            run_stages(
+                ctx, first=first, last=last, approve=approver(ask=ask or where.profile.target != "lab", given=plan)
+            )
         finally:
             page = write_report(ctx)
         lockfile.write(ctx)
@@ -209,5 +211,3 @@ def _numbers(ctx: Context) -> dict[str, Any]:
     from inferlift.lockfile import figures
 
     return figures(ctx)
-
-

@@ -340,4 +340,3 @@ def _not_reachable() -> InferliftError | None:
     if sys.platform != "linux":
         return Refusal("the lab needs a Linux host", why=f"this is {sys.platform}", next_command="use a Debian machine")
     return None
-

@@ -64,7 +64,9 @@ def show(ctx: Context) -> tuple[list[str], dict[str, Any]]:
     if sizing is None:
         lines.append("cost      unknown until the audit and the sizing have run (./invoke size)")
     else:
-        lines.append(f"cost      {money(sizing.cost_per_hour)} an hour, {money(sizing.cost_per_1000)} per 1000 requests")
+        lines.append(
+            f"cost      {money(sizing.cost_per_hour)} an hour, {money(sizing.cost_per_1000)} per 1000 requests"
+        )
         lines.append(f"verdict   {sizing.verdict}: {sizing.why}")
     lines.append(f"approval  the {part} one covers {', '.join(COVERS[part])}; plan {plan_hash(doc)}")
     return lines, {"hash": plan_hash(doc), "part": part, **doc}

@@ -55,7 +55,7 @@ class Server(Section):
     context_per_slot: int | None = Field(
         None, gt=0, description="tokens of context a slot is given; null: the model's whole context"
     )
-    threads: int = Field(1, gt=0)
+    threads: int = Field(1, gt=0, description="CPU threads of one replica")
 
 
 class Requests(Section):
@@ -77,20 +77,20 @@ class Requests(Section):
 class Targets(Section):
     """What must be reached; null is no target."""
 
-    p95_ttft_ms: Positive | None = None
-    p95_total_ms: Positive | None = None
-    error_share: Share = 0.0
+    p95_ttft_ms: Positive | None = Field(None, description="time to the first token, 95th percentile")
+    p95_total_ms: Positive | None = Field(None, description="time to the last byte, 95th percentile")
+    error_share: Share = Field(0.0, description="share of requests that may fail")
     quality: Share | None = Field(None, description="share of checkable prompts answered right")
-    max_cost_per_1000: Positive | None = None
+    max_cost_per_1000: Positive | None = Field(None, description="of 1000 requests, in the budget's currency")
     acceptance_deadline_s: Positive | None = Field(
         None, description="all in-flight-peak requests answered by then; null: from the measured rate"
     )
 
 
 class Load(Section):
-    requests: int = Field(1000, gt=0)
+    requests: int = Field(1000, gt=0, le=1_000_000, description="of the load test")
     origin_requests: int = Field(40, gt=0, description="cap of the live sample of the old side (--load-origin)")
-    request_timeout_s: Positive = 120
+    request_timeout_s: Positive = Field(120, description="a request that takes longer has failed")
     quality_prompts: str | None = Field(None, description="path of a JSON-lines file of prompts with answers")
 
 
@@ -102,26 +102,28 @@ class Operations(Section):
 class Origin(Section):
     """Present hosting. In the lab the world provides it (`lab:` below)."""
 
-    name: str
-    logs: str
-    ssh: str | None = None
-    certificate: str | None = None
+    name: str = Field(description="DNS name that users call")
+    logs: str = Field(description="path or glob of the access logs")
+    ssh: str | None = Field(None, description="user@host of the old host; null: logs are local")
+    certificate: str | None = Field(None, description="path of the PEM chain for the name")
     certificate_key: Reference | None = None
-    key_header: str = "Authorization"
+    key_header: str = Field("Authorization", description="header with the users' key")
     key: Reference | None = None
-    routes: dict[str, str] = {}
-    dockerfile: str | None = None
+    routes: dict[str, str] = Field({}, description="path as users call it: path as the app is called")
+    dockerfile: str | None = Field(None, description="path of the Alpine Dockerfile")
 
 
 class Data(Section):
-    state: Literal["none", "read-only", "read-write"] = "none"
+    state: Literal["none", "read-only", "read-write"] = Field(
+        "none", description="what the service does with its data; read-write needs a freeze or a way back for writes"
+    )
 
 
 class Switch(Section):
     ttl_s: int = Field(60, ge=1, description="TTL while weights move")
     steps: tuple[int, ...] = Field((1, 10, 50, 100), description="percent on the new side")
     min_samples: int = Field(30, gt=0, description="pinned synthetic requests to the new side at each step")
-    failures_to_roll_back: int = Field(2, gt=0)
+    failures_to_roll_back: int = Field(2, gt=0, description="gate failures in a row before it goes back by itself")
 
     @model_validator(mode="after")
     def _rising(self) -> Switch:
@@ -131,7 +133,7 @@ class Switch(Section):
 
 
 class WatchPlan(Section):
-    seconds: int = Field(48 * 3600, gt=0)
+    seconds: int = Field(48 * 3600, gt=0, description="how long the new side is watched after the switch")
 
 
 class Lab(Section):
@@ -140,19 +142,19 @@ class Lab(Section):
     zone: str = "demo.test"
     host: str = "ai"
     ttl_s: int = Field(10, ge=1, description="TTL of the old record")
-    origin_cpus: Positive = 0.5
-    traffic_requests: int = Field(300, ge=0)
-    traffic_users: int = Field(6, gt=0)
+    origin_cpus: Positive = Field(0.5, description="cores of the old host")
+    traffic_requests: int = Field(300, ge=0, description="real requests sent to the old side before the audit")
+    traffic_users: int = Field(6, gt=0, description="of them at once")
     workload: str = Field("chat", description="folder under templates/workloads with Dockerfile, app and data")
-    model_cpus: Positive = 0.7
-    model_memory_mb: int = Field(1500, gt=0)
+    model_cpus: Positive = Field(0.7, description="cores of each model host")
+    model_memory_mb: int = Field(1500, gt=0, description="MiB of each model host")
     users: int = Field(2, ge=0, description="requests a second that the lab's users send during the switch")
 
 
 class Budget(Section):
-    currency: Literal["EUR", "USD"] = "EUR"
+    currency: Literal["EUR", "USD"] = Field("EUR", description="of all costs shown")
     usd_rate: Positive = Field(description="USD for one unit of `currency`")
-    usd_rate_source: str
+    usd_rate_source: str = Field(description="where the rate is from, or that it is an assumption")
     usd_rate_date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="ISO date of the rate")
 
 

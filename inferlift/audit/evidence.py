@@ -36,7 +36,7 @@ def audit(
     half open, [since, until); a stamp of whole seconds belongs to it only if its whole second does, so that a later
     audit of grown logs with since=evidence.start, until=evidence.end finds the same. Latency is the total clock of
     answered (status < 400) inference requests; errors are 408, 429, 499 and 5xx among inference requests.
-    Raises DeclarationError where nothing can be read.
+    A window without a request is evidence too (n = 0). Raises DeclarationError where nothing can be read.
     """
     low, high = _seconds(since, "since"), _seconds(until, "until")
     wanted = named(format_name) if format_name else None
@@ -47,13 +47,11 @@ def audit(
         raise _nothing(name, sample)
     reading = _Reading(routes=None if routes is None else tuple(_trimmed(route) for route in routes))
     reading.read(itertools.chain(sample, source), chosen, low, high)
-    if not reading.stamps:
+    if not reading.stamps and not reading.outside:
         raise DeclarationError(
-            f"{name}: none of {reading.counted + reading.outside} lines lies in the window"
-            if reading.outside
-            else f"{name}: no line could be understood",
-            why="; ".join(reading.examples) or "every line lies outside the window",
-            next_command="widen the window, or name the log's format",
+            f"{name}: no line could be understood",
+            why="; ".join(reading.examples),
+            next_command="name the log's format, or look at the lines",
         )
     return _evidence(reading, low, high, name, notes)
 
@@ -65,7 +63,8 @@ class _Reading:
     routes: tuple[str, ...] | None
     counted: int = 0
     refused: int = 0
-    outside: int = 0
+    outside: int = 0  # understood, but not in the window
+    latest: float = 0.0  # the last moment that any line stands for
     examples: list[str] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     stamps: list[float] = field(default_factory=list)
@@ -92,6 +91,7 @@ class _Reading:
             width = 1.0 if request.whole_seconds else 0.0
             before = low is not None and request.stamp_s < low
             after = high is not None and (request.stamp_s + width > high or request.stamp_s >= high)
+            self.latest = max(self.latest, request.stamp_s + (width or 0.001))
             if before or after:
                 self.outside += 1
                 waiting.clear()
@@ -137,9 +137,8 @@ class _Reading:
 
 def _evidence(reading: _Reading, low: float | None, high: float | None, name: str, notes: list[str]) -> Evidence:
     moments = figures.spread(reading.stamps, reading.whole)
-    first = min(reading.stamps)
-    last = max(stamp + (1.0 if whole else 0.001) for stamp, whole in zip(reading.stamps, reading.whole, strict=True))
-    start, end = low if low is not None else first, high if high is not None else last
+    start = low if low is not None else min(reading.stamps, default=reading.latest)
+    end = high if high is not None else max(reading.latest, start)
     durations, statuses, count = reading.duration_s, reading.status, len(reading.place)
     ends = [moments[place] for place in reading.place]
     starts = [end_s - (duration or 0.0) for end_s, duration in zip(ends, durations, strict=True)]

@@ -48,9 +48,7 @@ class Log:
                 return name
         elif kind in ("runner_on_failed", "runner_on_unreachable") and not data.get("ignore_errors"):
             message = scrub(_message(data.get("res") or {}), self.secrets)
-            self.troubles.append(
-                Trouble(str(data.get("host")), _name(data), message, kind == "runner_on_unreachable")
-            )
+            self.troubles.append(Trouble(str(data.get("host")), _name(data), message, kind == "runner_on_unreachable"))
         elif kind == "runner_on_ok":
             self._ok(str(data.get("host")), _name(data), data.get("res") or {})
         return None
@@ -92,6 +90,15 @@ class Log:
             self.skipped[f"{host}: {scrub(str(line), self.secrets)}"] = None
         for role, digest in (result.get("inferlift_digests") or {}).items():
             self.digests.setdefault(host, {})[str(role)] = str(digest)
+
+
+def forms_of(secrets: Iterable[str]) -> tuple[str, ...]:
+    """How secret values may show up in texts: as they are, as JSON, and each line of a key in PEM."""
+    forms: set[str] = set()
+    for value in secrets:
+        forms |= {value, json.dumps(value)[1:-1]}
+        forms |= {line for line in value.splitlines() if len(line) >= 20 and not line.startswith("-----")}
+    return tuple(sorted(forms))
 
 
 def scrub(text: str, secrets: Iterable[str]) -> str:

@@ -12,13 +12,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from inferlift import process, ssh
 from inferlift.artifacts import Configured, Host
-from inferlift.configure.events import Log, scrub
+from inferlift.configure.events import Log, forms_of, scrub
 from inferlift.errors import CheckFailed, DeclarationError, Interrupted
 from inferlift.profile import ROOT
 from inferlift.secret import resolve
@@ -57,7 +57,7 @@ def apply(
     sockets = Path(tempfile.mkdtemp(prefix="il-"))  # short: a control socket's path ends at 108 characters
     secret_file = folder / "secrets.json"
     started = time.monotonic()
-    log = Log(secrets=tuple(values.values()))
+    log = Log(secrets=forms_of(values.values()))
     try:
         _write(folder / "variables.json", variables)
         _write(folder / "hosts.json", _inventory(hosts))
@@ -170,7 +170,9 @@ def _play(
             if time.monotonic() > deadline:
                 raise CheckFailed(f"the playbook took longer than {timeout_s:.0f} s", why=f"log: {folder}")
     except KeyboardInterrupt:
-        raise Interrupted("stopped while hosts were being configured", next_command="run the same command again") from None
+        raise Interrupted(
+            "stopped while hosts were being configured", next_command="run the same command again"
+        ) from None
     finally:
         if thread.is_alive():
             stop.set()
@@ -192,10 +194,9 @@ def _children(ident: str) -> list[int]:
     return [pid for pid in found if pid != os.getpid()]
 
 
-def _scrub_artifacts(folder: Path, values: Any) -> None:
+def _scrub_artifacts(folder: Path, values: Iterable[str]) -> None:
     """ansible-runner stores the whole environment in `command`; and no file of the run may hold a secret."""
-    secrets = [v for v in values if len(v) >= 4]
-    forms = {*secrets, *(json.dumps(v)[1:-1] for v in secrets)}
+    forms = forms_of(values)
     for path in folder.rglob("*"):
         if not path.is_file():
             continue

@@ -198,9 +198,14 @@ def _podman(scratch: Path, env: Mapping[str, str]) -> list[str]:
     root, driver = answer.stdout.strip().split("\t")
     scratch.mkdir()
     return [
-        "podman", "--root", str(scratch / "root"), "--runroot", str(scratch / "run"), "--storage-driver", driver,
+        "podman", "--root", str(scratch / "root"), "--runroot", str(_runroot(scratch)), "--storage-driver", driver,
         "--storage-opt", f"additionalimagestore={root}",
     ]  # fmt: skip
+
+
+def _runroot(scratch: Path) -> Path:
+    """podman takes no runroot longer than 50 characters."""
+    return Path("/run/inferlift") / hashlib.sha256(str(scratch.resolve()).encode()).hexdigest()[:16]
 
 
 def _env(env: Mapping[str, str]) -> dict[str, str]:
@@ -286,14 +291,13 @@ def _only_one(out: Path) -> Iterator[None]:
 
 def _discard(scratch: Path) -> None:
     """End what still works in the storage of a killed build, unmount it, remove it."""
-    if not scratch.exists():
-        return
-    inside = str(scratch.resolve())
-    process.end(_users(inside))
+    folders = [f.resolve() for f in (scratch, _runroot(scratch)) if f.exists()]
+    process.end([pid for folder in folders for pid in _users(str(folder))])
     mounts = [line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines()]
-    for mount in sorted((m for m in mounts if m.startswith(inside + "/")), reverse=True):
-        process.run(["umount", "-l", mount], timeout_s=30, check=False)
-    shutil.rmtree(scratch)
+    for folder in folders:
+        for mount in sorted((m for m in mounts if m.startswith(f"{folder}/")), reverse=True):
+            process.run(["umount", "-l", mount], timeout_s=30, check=False)
+        shutil.rmtree(folder)
 
 
 def _users(inside: str) -> list[int]:

@@ -78,7 +78,8 @@ class Node:
     def script(self) -> bool:
         """Whether heredocs are run by a shell (RUN <<EOF, RUN bash <<EOF), not read as data by a program."""
         command = self.arguments[self.flags_end(self.arguments) :]
-        return self.keyword == "RUN" and bool(re.match(r"(?:(?:\S*/)?(?:ba|a|da)?sh\b[^<]*)?<<", command))
+        shells = r"(?:\S*/)?(?:ba|a|da)?sh\b[^<;&|]*"
+        return self.keyword == "RUN" and bool(re.fullmatch(rf"(?:{shells})?<<-?[\"']?\w+[\"']?\s*", command))
 
     @staticmethod
     def flags_end(arguments: str) -> int:

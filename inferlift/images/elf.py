@@ -27,7 +27,7 @@ def read(path: Path) -> Linkage | None:
     try:
         with path.open("rb") as file:
             return _read(file)
-    except (OSError, struct.error, IndexError):
+    except (OSError, OverflowError, ValueError, struct.error, IndexError):
         return None
 
 

@@ -182,7 +182,9 @@ def _apk_options(call: _Call, words: list[shell.Word]) -> tuple[list[tuple[shell
         word = rest.pop(0)
         option, _, value = word.text.partition("=")
         if not word.text.startswith("-"):
-            names += [(word, name) for name in expand(word.text, call.variables).split()]
+            substituted = "$(" in word.text or "`" in word.text
+            found = [word.text] if substituted else expand(word.text, call.variables).split()
+            names += [(word, name) for name in found]
         elif option in _VALUED or (len(option) > 2 and option[:2] in ("-t", "-X") and option[1] != "-"):
             short = option if option in _VALUED else option[:2]
             value = value or option[len(short) :] or (rest.pop(0).text if rest else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 
@@ -62,11 +63,15 @@ async def lookup(server: str, port: int, name: str) -> str:
             break
         except (dns.exception.DNSException, EOFError) as error:
             if last:
-                raise OSError(f"the resolver {server} does not answer for {name}: {error}") from None
+                raise OSError(
+                    errno.EHOSTUNREACH, f"the resolver {server} does not answer for {name}: {error}"
+                ) from None
     for rrset in answer.answer:
         if rrset.rdtype == dns.rdatatype.A:
             return str(rrset[0].address)
-    raise OSError(f"the resolver {server} has no address for {name}: {dns.rcode.to_text(answer.rcode())}")
+    raise OSError(
+        errno.EHOSTUNREACH, f"the resolver {server} has no address for {name}: {dns.rcode.to_text(answer.rcode())}"
+    )
 
 
 def session(

@@ -20,7 +20,8 @@ def gates(
 ) -> tuple[Gate, ...]:
     """One gate for each declared target, and one that says every planned request was really sent.
 
-    `quality` False leaves the quality gate out (a run that asked no such prompts). What was not sent counts against the error share: the denominator is what was planned.
+    `quality` False leaves the quality gate out (a run that asked no such prompts).
+    What was not sent counts against the error share: the denominator is what was planned.
     """
     found = [_all_sent(run), _errors(targets.error_share, run, minimum_requests)]
     if targets.p95_ttft_ms is not None:

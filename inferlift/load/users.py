@@ -64,19 +64,15 @@ def main(argv: Sequence[str]) -> int:
     path = Path(config["out"])
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as out:
-        asyncio.run(_main(config, out))
+        asyncio.run(_until_told(config, out))
     return 0
 
 
-async def _main(config: dict[str, Any], out: TextIO) -> None:
-    end = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end.set)
+async def follow(config: dict[str, Any], out: TextIO, end: asyncio.Event) -> None:
+    """Both clients, until `end` is set or the configured time is over."""
     target = _target(config)
     bodies = [request_body(p, int(config.get("max_tokens", 8))) for p in config.get("prompts") or PROMPTS]
     each_s = len(CLIENTS) / float(config["rate"])
-    watch = asyncio.create_task(_until_orphaned(os.getppid(), end))
     clients = [
         asyncio.create_task(_client(client, target, bodies, each_s, k * each_s / len(CLIENTS), out, end))
         for k, client in enumerate(CLIENTS)
@@ -86,11 +82,21 @@ async def _main(config: dict[str, Any], out: TextIO) -> None:
             await end.wait()
     end.set()
     _, late = await asyncio.wait(clients, timeout=5.0)  # what is in flight may still be answered
-    for task in (watch, *late):
+    for task in late:
         task.cancel()
     for task in clients:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
+
+
+async def _until_told(config: dict[str, Any], out: TextIO) -> None:
+    end = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, end.set)
+    watch = asyncio.create_task(_until_orphaned(os.getppid(), end))
+    await follow(config, out, end)
+    watch.cancel()
 
 
 def _target(config: dict[str, Any]) -> Target:

@@ -14,6 +14,7 @@ import secrets
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -173,11 +174,25 @@ def environment(files: StackFiles, tools: Tools) -> dict[str, str]:
 
 def write_shell_environment(files: StackFiles, tools: Tools) -> None:
     """A file to source before plain `pulumi` commands on the same stacks."""
-    values = {"PULUMI_HOME": str(files.home), **environment(files, tools)}
+    python = files.bin / "python"
+    python.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
+    python.chmod(0o755)
+    values = {"PULUMI_HOME": str(files.home), "PULUMI_PYTHON_CMD": str(python), **environment(files, tools)}
     lines = [f"export {key}={shlex.quote(value)}" for key, value in values.items()]
     folders = [files.bin, tools.pulumi_bin.parent, *([tools.python_plugin] if tools.python_plugin else [])]
     path = os.pathsep.join(shlex.quote(str(folder)) for folder in folders)
     (files.root / "env").write_text("\n".join([*lines, f"export PATH={path}:$PATH"]) + "\n")
+
+
+# The language plugin asks `python -m pip list`, but an environment that uv made has no pip: answer without it.
+_PYTHON = """#!/bin/sh
+if [ "$1 $2 $3" = "-m pip list" ]; then
+  exec {python} -c '
+import json, importlib.metadata as m
+print(json.dumps([dict(name=d.name, version=d.version, location=str(d.locate_file(""))) for d in m.distributions()]))'
+fi
+exec {python} "$@"
+"""
 
 
 class InterruptibleCommand(automation.PulumiCommand):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 from inferlift.provision.models import slug
 
+LEAKS = Path("/run/inferlift/leaks")  # lives as long as podman's own record of addresses
+
 
 def folder(owner: str) -> Path:
     base = os.environ.get("XDG_STATE_HOME") or str(Path("~/.local/state").expanduser())
@@ -35,6 +37,16 @@ def note_subnet(owner: str, subnet: IPv4Network) -> None:
 def subnets(owner: str) -> list[IPv4Network]:
     place = folder(owner) / "subnets"
     return [IPv4Network(p.name.replace("_", "/")) for p in sorted(place.iterdir())] if place.is_dir() else []
+
+
+def note_leak(subnet: IPv4Network) -> None:
+    """An address of the subnet stays allocated to a container that no longer exists; podman forgets it at a reboot."""
+    _touch(LEAKS / str(subnet).replace("/", "_"))
+
+
+def leaks() -> list[IPv4Network]:
+    """Subnets that a network made anew should not get: podman has no command to free their addresses."""
+    return [IPv4Network(p.name.replace("_", "/")) for p in sorted(LEAKS.iterdir())] if LEAKS.is_dir() else []
 
 
 def forget(owner: str) -> None:

@@ -140,7 +140,7 @@ class Podman:
                     raise _foreign("network", name)
                 if network.labels.get(OWNER) == owner:
                     return network
-            taken = [*(n.subnet for n in everything), *leftovers.routes()]
+            taken = [*(n.subnet for n in everything), *leftovers.routes(), *journal.leaks()]
             subnet = next(subnets.choices(owner, taken, subnets.pool()), None)
             if subnet is None:
                 raise Refusal(
@@ -241,6 +241,7 @@ class Podman:
                 self.remove(half)
             if "already allocated" not in done.stderr:
                 break
+            journal.note_leak(network.subnet)
         raise CheckFailed(f"podman does not start {spec.container}", why=problem)
 
     def _boot(self, container: Container, spec: HostSpec) -> str:
@@ -274,11 +275,22 @@ class Podman:
 
     def _ps(self) -> list[Container]:
         found = []
-        for item in json.loads(self._run("ps", "--all", "--external", "--format", "json") or "[]"):
+        for item in json.loads(self._listing() or "[]"):
             labels = item.get("Labels") or {}
             state = str(item.get("State") or "storage").lower()
             found.append(Container(item["Id"], (item.get("Names") or [""])[0], state, labels))
         return found
+
+    def _listing(self) -> str:
+        """`podman ps` fails as a whole when anybody's container vanishes while it lists: ask again."""
+        for _ in range(20):
+            done = self._try("ps", "--all", "--external", "--format", "json")
+            if done.returncode == 0:
+                return str(done.stdout)
+            if "not known" not in done.stderr and "no such" not in done.stderr.lower():
+                break
+            time.sleep(0.1)
+        raise CheckFailed("podman does not list its containers", why=done.stderr.strip()[-300:])
 
     def _containers(self, ids: Iterable[str]) -> list[Container]:
         return [_container(item) for item in self._inspect("container", list(ids))]

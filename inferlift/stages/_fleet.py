@@ -70,7 +70,7 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
             "data", lambda: copy_data(ctx, fleet), Transfer, subject=", ".join(h.name for h in fleet.by_role("model"))
         )
     contract = contract_of(ctx)
-    configured = ctx.step("configure", lambda: _configure(ctx, fleet, contract), Configured, subject=fleet.label)
+    configured = ctx.step("configure", lambda: configure_fleet(ctx, fleet), Configured, subject=fleet.label)
     service = _service(ctx, fleet, contract, configured)
     ctx.ledger.set_document("service", service)
     return service
@@ -152,12 +152,18 @@ def copy_data(ctx: Context, fleet: Fleet) -> Transfer:
     return copy(world.origin, world.data_path, fleet.by_role("model"), DATA, ctx.path("data"), ctx.say)
 
 
-def _configure(ctx: Context, fleet: Fleet, contract: Contract) -> Configured:
+def configure_fleet(ctx: Context, fleet: Fleet) -> Configured:
+    """The playbook over all hosts of the fleet; a second run changes nothing."""
     from inferlift import configure, toolchain
 
     toolchain.ensure(["wheels"], ctx.say)
     variables, secrets = configure.fleet_variables(
-        ctx.profile, fleet, contract, ctx.need("build", Images), folder=ctx.path("fleet"), wheels=toolchain.wheels()[0].parent
+        ctx.profile,
+        fleet,
+        contract_of(ctx),
+        ctx.need("build", Images),
+        folder=ctx.path("fleet"),
+        wheels=toolchain.wheels()[0].parent,
     )
     return configure.apply(fleet.hosts, "site.yml", variables, secrets, ctx.run_folder / "ansible" / ctx.stage, ctx.say)
 

@@ -126,7 +126,9 @@ def main():
         }
     changed += remove_old(module, role, manifest)
     digest = digest_of(manifest, module.params["facts"])
-    record = json.dumps({"digest": digest, "facts": module.params["facts"], "files": manifest}, indent=1, sort_keys=True)
+    record = json.dumps(
+        {"digest": digest, "facts": module.params["facts"], "files": manifest}, indent=1, sort_keys=True
+    )
     place = {
         "path": os.path.join(MANIFESTS, role + ".json"),
         "mode": "0600",
@@ -136,9 +138,7 @@ def main():
     }
     if put(module, place, record.encode()):
         changed.append(place["path"])
-    module.exit_json(
-        changed=bool(changed), changed_paths=changed, diff=diffs, inferlift_digests={role: digest}
-    )
+    module.exit_json(changed=bool(changed), changed_paths=changed, diff=diffs, inferlift_digests={role: digest})
 
 
 def put(module, entry, data):

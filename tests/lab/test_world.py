@@ -103,7 +103,7 @@ def boot(role: str, number: int, image: str, folder: Path) -> Host:
         "--network", NETWORK, "--ip", address, image, "/sbin/init",
     )  # fmt: skip
     podman("cp", str(host_key), f"{name}:/etc/ssh/ssh_host_ed25519_key")
-    podman("cp", f"{folder}/ssh", f"{name}:/root/.ssh")
+    podman("cp", f"{folder}/ssh/.", f"{name}:/root/.ssh")
     podman("start", name)
     return Host(
         name=f"t-{role}",
@@ -295,9 +295,9 @@ async def test_second_run_changes_nothing_and_keeps_what_dns_became(world: World
         {"name": "ai.demo.test.", "type": "LUA", "ttl": 2, "changetype": "REPLACE",
          "records": [{"content": f"A {script}", "disabled": False}]},
     ]}  # fmt: skip
-    async with world.client() as client:
-        async with client.patch(api, json=change, headers={"X-API-Key": world.keys["dns_key"]}) as reply:
-            assert reply.status == 204, await reply.text()
+    key = {"X-API-Key": world.keys["dns_key"]}
+    async with world.client() as client, client.patch(api, json=change, headers=key) as reply:
+        assert reply.status == 204, await reply.text()
     assert answer(world.hosts["authority"].address) == ("192.0.2.1", 2)
     again = await asyncio.to_thread(world.play)
     print(f"second run {again.seconds} s")
@@ -325,7 +325,9 @@ def test_validators_say_no(world: World) -> None:
         assert failed(world, role) == []
         for breaks, mends, named in cases:
             world.on(role, breaks)
-            assert named in failed(world, role)
+            deadline = time.monotonic() + 6  # the app's proof of a completion is good for two seconds
+            while named not in failed(world, role):
+                assert time.monotonic() < deadline, f"{breaks}: nobody noticed"
             world.on(role, mends)
         assert failed(world, role) == []
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from inferlift.declaration import Declared, load, names, schema
 from inferlift.errors import DeclarationError
 from inferlift.profile import ROOT
+from inferlift.profile_schema import all_keys
 
 CASES = Path(__file__).parent / "declaration_cases"
 LAB = CASES / "root"
@@ -178,3 +179,8 @@ def test_mutated_values(tmp_path: Path, line: int, value: object, append: bool) 
 )
 def test_mutated_text(tmp_path: Path, at: int, cut: int, text: str) -> None:
     _only_valid_or_refused((BASE[:at] + text + BASE[at + cut :]).encode(), tmp_path)
+
+
+def test_every_key_is_documented() -> None:
+    text = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8")
+    assert [key for key in all_keys() if f"`{key}`" not in text] == []

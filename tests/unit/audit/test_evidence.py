@@ -179,11 +179,18 @@ def test_a_pinned_window_finds_the_same_in_grown_logs(tmp_path: Path) -> None:
     assert audit([log], routes=["/api/chat"], since=whole.start, until=whole.end) == whole
 
 
-def test_a_window_without_zone_or_lines_is_refused() -> None:
+def test_a_window_without_a_zone_is_refused() -> None:
     with pytest.raises(DeclarationError, match="time zone"):
         audit([line(0, 0.1)], since=datetime(2026, 1, 1))
-    with pytest.raises(DeclarationError, match="window"):
-        audit([line(0, 0.1)], since=START + timedelta(days=1))
+
+
+def test_a_window_without_requests_is_evidence_of_none() -> None:
+    later = START + timedelta(days=1)
+    quiet = audit([line(0, 0.1)], routes=["/api/chat"], since=later)
+    assert (quiet.n, quiet.inference_n, quiet.errors, quiet.error_share, quiet.start) == (0, 0, 0, None, later)
+    assert {trigger.verdict for trigger in quiet.triggers} == {"no data"}
+    before = audit([line(0, 0.1)], routes=["/api/chat"], until=START)
+    assert (before.n, before.end) == (0, START)
 
 
 ROWS = st.lists(

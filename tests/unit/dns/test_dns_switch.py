@@ -170,7 +170,7 @@ def test_a_guards_rollback_ends_the_run(world: World) -> None:
     def guard(weight: int) -> tuple[Gate, ...]:
         if weight == 50:
             other = StandInZone(run="guard", state=world.zone.state)
-            switch(other, world.clock, world.dns.net(), world.gates).rollback()
+            switch(other, world.clock, StandInDns(other, world.clock).net(), world.gates).rollback()
             world.zone.state = other.state
         return (gate("pass"),)
 

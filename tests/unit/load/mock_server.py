@@ -54,6 +54,7 @@ class Mock:
     bodies: list[bytes] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
     port: int = 0
+    address: str = "127.0.0.1"
 
     def __enter__(self) -> Mock:
         ready = threading.Event()
@@ -70,7 +71,7 @@ class Mock:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         self._gate = asyncio.Semaphore(self.slots) if self.slots else None
-        listener = socket.create_server(("127.0.0.1", self.port), backlog=4096)
+        listener = socket.create_server((self.address, self.port), backlog=4096)
         server = await self._loop.create_server(lambda: _Connection(self), sock=listener, ssl=self.tls)
         self.port = listener.getsockname()[1]
         ready.set()

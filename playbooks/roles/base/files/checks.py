@@ -70,7 +70,9 @@ def files(role, manifest, expected):
 def services(names):
     """Active, and started with the files as they are now (the restart was not lost)."""
     shown = run(["systemctl", "show", "--property=Id,ActiveState,SubState,NRestarts", "--", *names])
-    blocks = [dict(line.split("=", 1) for line in b.splitlines() if "=" in line) for b in shown.split("\n\n") if b.strip()]
+    blocks = [
+        dict(line.split("=", 1) for line in b.splitlines() if "=" in line) for b in shown.split("\n\n") if b.strip()
+    ]
     results = []
     for name, state in zip(names, blocks, strict=True):
         active = state.get("ActiveState") == "active"

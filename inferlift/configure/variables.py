@@ -1,0 +1,174 @@
+"""From the declaration and the fleet to what `site.yml` wants: variables, and secrets as references."""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import secrets as randomness
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from inferlift.artifacts import Contract, Fleet, Host, Images
+from inferlift.configure.certificates import Ca, ensure_ca, issue
+from inferlift.errors import DeclarationError
+from inferlift.profile import Profile
+
+PLAYBOOK = "site.yml"
+SYNTHETIC_HEADER = "X-Inferlift-Synthetic"  # with the fleet's synthetic key: our own request, no user
+SECRETS = ("app_key", "model_key", "synthetic_key", "metrics_key", "monitor_password")
+MONITOR_USER = "inferlift"
+APP_PORT = 8443
+CONTEXT_MARGIN = 256  # tokens that the app adds: its system prompt and a piece of a document
+CONTEXT_STEP = 256
+
+
+@dataclass(frozen=True)
+class FleetVariables:
+    variables: dict[str, object]
+    secrets: dict[str, str]  # variable -> reference
+
+
+def fleet_secrets(folder: Path) -> dict[str, str]:
+    """References to the fleet's own keys and password, made once (random, files 0600 in `folder`)."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return {name: _secret(folder / name) for name in SECRETS}
+
+
+def fleet_certificates(folder: Path, fleet: Fleet) -> Ca:
+    """The fleet's CA and, in the same folder, HOST.pem and HOST.key of every host; renewed when due."""
+    ca = ensure_ca(folder, f"inferlift fleet {fleet.label}"[:64])
+    for host in fleet.hosts:
+        address = str(ipaddress.ip_address(host.address)) if _is_address(host.address) else None
+        dns = [host.name, "localhost", *([] if address else [host.address])]
+        issue(ca, folder, host.name, dns=dns, ips=[*([address] if address else []), "127.0.0.1"])
+    return ca
+
+
+def fleet_variables(
+    profile: Profile,
+    fleet: Fleet,
+    contract: Contract,
+    images: Images,
+    *,
+    secrets: Mapping[str, str],
+    tls_folder: Path,
+    wheels: Path,
+    operator_networks: Sequence[str] | None = None,
+    scrape_seconds: int | None = None,
+) -> FleetVariables:
+    """Pure: the same arguments give the same variables.
+
+    `secrets` is what `fleet_secrets` gave, `tls_folder` what `fleet_certificates` filled, `wheels` the folder with the
+    model server's wheels. `operator_networks`: who may read the monitor; by default the first address of the fleet's
+    subnet (where the operator's traffic comes from in the lab), else anybody with the password.
+    """
+    gateways, models, monitors = (fleet.by_role(role) for role in ("gateway", "model", "monitor"))
+    if not gateways or not models or not monitors:
+        raise DeclarationError(
+            "a fleet needs a gateway, a model host and a monitor",
+            why=f"it has {len(gateways)}, {len(models)} and {len(monitors)}",
+        )
+    if operator_networks is None:
+        operator_networks = [_first_address(fleet.subnet)] if fleet.subnet else ["0.0.0.0/0"]
+    variables: dict[str, object] = {
+        "base_tls_directory": str(tls_folder),
+        "base_gateway_networks": _networks(gateways),
+        "base_monitor_networks": _networks(monitors),
+        "base_operator_networks": list(operator_networks),
+        "llamacpp_wheels": str(wheels),
+        "llamacpp_slots": profile.server.slots,
+        "llamacpp_threads": profile.server.threads,
+        "llamacpp_context": context_per_slot(profile),
+        "gateway_certificate": contract.certificate,
+        "gateway_key_header": contract.key_header,
+        "gateway_routes": [{"path": r.path, "upstream": r.upstream} for r in contract.routes],
+        "gateway_backends": _named(models),
+        "gateway_backend_port": APP_PORT,
+        "gateway_max_body_bytes": contract.max_body_bytes,
+        "gateway_slots": profile.server.slots,
+        "gateway_queue_max": queue_max(profile),
+        "gateway_queue_seconds": queue_seconds(profile),
+        "gateway_request_seconds": round(profile.load.request_timeout_s),
+        "gateway_rate_per_source": 5 * queue_max(profile),
+        "gateway_max_connections": 2 * queue_max(profile) + 200,
+        "monitor_user": MONITOR_USER,
+        "monitor_gateways": _named(gateways),
+        "monitor_models": _named(models),
+        "monitor_monitors": _named(monitors),
+        "monitor_app_port": APP_PORT,
+        "monitor_scrape_seconds": scrape_seconds or (2 if profile.target == "lab" else 15),
+        "monitor_queue_length": profile.requests.in_flight_peak,
+    }
+    if profile.model.sha256:
+        variables["llamacpp_model_sha256"] = profile.model.sha256
+    if profile.targets.p95_total_ms is not None:
+        variables["monitor_p95_seconds"] = profile.targets.p95_total_ms / 1000
+    if images.images:
+        image = images.images[0]
+        variables |= {"container_image_archive": image.archive, "container_image_digest": image.digest}
+    return FleetVariables(
+        variables=variables,
+        secrets={
+            "llamacpp_key": secrets["model_key"],
+            "container_key": secrets["app_key"],
+            "container_upstream_key": secrets["model_key"],
+            "gateway_certificate_key": contract.certificate_key,
+            "gateway_key": contract.key,
+            "gateway_app_key": secrets["app_key"],
+            "gateway_synthetic_key": secrets["synthetic_key"],
+            "gateway_metrics_key": secrets["metrics_key"],
+            "monitor_password": secrets["monitor_password"],
+            "monitor_app_key": secrets["app_key"],
+            "monitor_metrics_key": secrets["metrics_key"],
+        },
+    )
+
+
+def context_per_slot(profile: Profile) -> int:
+    """Tokens a slot must hold: the longest usual request, its reply and what the app adds; a multiple of 256."""
+    needed = profile.requests.input_tokens_p95 + profile.requests.output_tokens + CONTEXT_MARGIN
+    return min(-(-needed // CONTEXT_STEP) * CONTEXT_STEP, profile.model.context)
+
+
+def queue_max(profile: Profile) -> int:
+    """Requests that may wait: the peak in flight and a fifth more; what comes on top gets 429."""
+    return profile.requests.in_flight_peak + profile.requests.in_flight_peak // 5 + 50
+
+
+def queue_seconds(profile: Profile) -> int:
+    """The last of a full queue must still be served: the declared deadline, at least the time of one request."""
+    return round(max(profile.targets.acceptance_deadline_s or 300, profile.load.request_timeout_s))
+
+
+def _secret(path: Path) -> str:
+    if not path.is_file() or not path.read_text().strip():
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "w") as file:
+            file.write(randomness.token_urlsafe(32))
+        temporary.replace(path)
+    return f"file:{path.resolve()}"
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _networks(hosts: Sequence[Host]) -> list[str]:
+    return [str(ipaddress.ip_network(h.address)) for h in hosts]
+
+
+def _named(hosts: Sequence[Host]) -> list[dict[str, str]]:
+    return [{"name": h.name, "address": h.address} for h in hosts]
+
+
+def _first_address(subnet: str) -> str:
+    return str(ipaddress.ip_network(next(ipaddress.ip_network(subnet).hosts())))

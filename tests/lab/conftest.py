@@ -1,0 +1,134 @@
+"""A lab of the test's own: a state folder and labels that no other clone or test uses, cleared before and after."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from inferlift import migration, process, provision, toolchain
+from inferlift.artifacts import Artifact
+from inferlift.ledger import reading
+from inferlift.profile import ROOT
+
+
+A = TypeVar("A", bound=Artifact)
+
+
+class Lab:
+    """One migration in a state folder whose path, and so whose labels, are the test's alone."""
+
+    def __init__(self, name: str, profile: str) -> None:
+        clone = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
+        self.profile = profile
+        self.state = Path(tempfile.gettempdir()) / f"inferlift-test-{clone}-{name}"
+        self.env = {**os.environ, "INFERLIFT_STATE": str(self.state), "PYTHONPATH": str(ROOT)}
+
+    @property
+    def place(self) -> migration.Place:
+        before = os.environ.get("INFERLIFT_STATE")
+        os.environ["INFERLIFT_STATE"] = str(self.state)
+        try:
+            return migration.place(self.profile)
+        finally:
+            os.environ.pop("INFERLIFT_STATE")
+            if before is not None:
+                os.environ["INFERLIFT_STATE"] = before
+
+    def invoke(self, *arguments: str, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
+        """`./invoke ARGUMENTS --profile ...` as a user types it."""
+        argv = [str(ROOT / "invoke"), *arguments, "--profile", self.profile]
+        done = subprocess.run(
+            argv, cwd=ROOT, env=self.env, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        print(f"$ {' '.join(argv[1:])} -> {done.returncode}\n{done.stdout}{done.stderr}")
+        return done
+
+    def start(self, *argv: str) -> subprocess.Popen[bytes]:
+        log = (self.state.parent / f"{self.state.name}.log").open("ab")
+        return subprocess.Popen(argv, cwd=ROOT, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def log(self) -> str:
+        return (self.state.parent / f"{self.state.name}.log").read_text(errors="replace")
+
+    def artifact(self, stage: str, model: type[A]) -> A:
+        with reading(self.place.folder) as ledger:
+            assert ledger is not None
+            found = ledger.artifact(stage, model)
+        assert found is not None, f"{stage} has no artifact"
+        return found
+
+    def intents(self) -> int:
+        with reading(self.place.folder) as ledger:
+            return len(ledger.intents()) if ledger else 0
+
+    def statuses(self) -> dict[str, str]:
+        return {r["stage"]: r["status"] for r in migration.status_rows(self.place)}
+
+    def hosts(self, what: str = "fleet") -> list[str]:
+        """Names of this lab's containers by label, running or not."""
+        done = process.run(
+            [
+                "podman",
+                "ps",
+                "-a",
+                "--filter",
+                f"label=inferlift.owner={self.place.owner}/{what}",
+                "--format",
+                "{{.Names}}",
+            ],
+            timeout_s=30,
+        )
+        return sorted(done.stdout.split())
+
+    def clear(self) -> None:
+        """End what an earlier run left: processes by mark, hosts and networks by label."""
+        where = self.place
+        process.end(process.remnants(where.owner))
+        where.folder.mkdir(parents=True, exist_ok=True)
+        for what, remove in (("fleet", provision.destroy_fleet), ("world", provision.destroy_world)):
+            assert remove(f"{where.owner}/{what}", where.folder, tools(), lambda line: None) == []
+        shutil.rmtree(self.state, ignore_errors=True)
+        (self.state.parent / f"{self.state.name}.log").unlink(missing_ok=True)
+
+
+def tools() -> provision.Tools:
+    toolchain.ensure(["debian-packages", "pulumi", "host-image"], lambda line: print(line, file=sys.stderr))
+    return provision.Tools(
+        pulumi_bin=toolchain.pulumi_bin() / "pulumi",
+        python_plugin=None,
+        host_image=toolchain.host_image(),
+        podman_env=toolchain.podman_env(),
+    )
+
+
+def lab(name: str, profile: str) -> Iterator[Lab]:
+    made = Lab(name, profile)
+    made.clear()
+    try:
+        yield made
+    finally:
+        made.clear()
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Lab]:
+    yield from lab("demo", "demo")
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Lab]:
+    yield from lab("small", "demo-small")
+
+
+@pytest.fixture
+def killed() -> Iterator[Lab]:
+    yield from lab("kills", "demo-small")
