@@ -72,13 +72,12 @@ def issue(
     authority = x509.load_pem_x509_certificate(ca.cert.read_bytes())
     with _alone(folder):
         cert = _load(cert_path)
-        if cert and _matches(cert, key_path) and _signed_by(cert, authority) and not _ends_soon(cert, now()):
-            if _names(cert) == (frozenset(dns), frozenset(ips)) and _common_name(cert) == name:
+        paired = cert is not None and _matches(cert, key_path)
+        if cert and paired and _signed_by(cert, authority) and not _ends_soon(cert, now()):
+            same_names = _names(cert) == (frozenset(dns), frozenset(ips)) and _common_name(cert) == name
+            if same_names:
                 return cert_path, key_path
-        if cert and _matches(cert, key_path):
-            key = _load_key(key_path)
-        else:
-            key = ec.generate_private_key(ec.SECP256R1())
+        key = _load_key(key_path) if paired else ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(_subject(name), authority.subject, key.public_key(), now(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)

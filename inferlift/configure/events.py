@@ -54,7 +54,7 @@ class Log:
         return None
 
     def judge(self, expected: Iterable[str]) -> dict[str, dict[str, int]]:
-        """Counts by host. Raises Retryable when hosts could not be reached, CheckFailed when one failed or is missing."""
+        """Counts by host. Raises Retryable (hosts do not answer), CheckFailed (one failed or is missing)."""
         hosts = sorted(expected)
         stats = self.stats or {}
         processed = stats.get("processed") or {}

@@ -97,7 +97,8 @@ def requests_since(host: Host, seconds: float) -> int:
     since = f"{float(now) - seconds:.3f}"
     script = (
         f"journalctl -u haproxy --since '@{int(float(since))}' -o cat --no-pager"
-        f""" | sed -n 's/^{{"at":\\([0-9.]*\\),.*"who":"user".*/\\1/p' | awk '$1 >= {since} {{n++}} END {{print n+0}}'"""
+        f""" | sed -n 's/^{{"at":\\([0-9.]*\\),.*"who":"user".*/\\1/p'"""
+        f" | awk '$1 >= {since} {{n++}} END {{print n+0}}'"
     )
     return int(_ssh(host, script)) + queue(host).in_flight
 

@@ -129,7 +129,7 @@ def _play(
     check: bool,
     timeout_s: float,
 ) -> None:
-    import ansible_runner
+    from ansible_runner.interface import run_async
 
     events: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
     stop = threading.Event()
@@ -144,7 +144,7 @@ def _play(
     options += ["--limit", ",".join(expected)] if limit else []
     options += ["--check"] if check else []
     deadline = time.monotonic() + timeout_s
-    thread, runner = ansible_runner.run_async(
+    thread, runner = run_async(  # type: ignore[no-untyped-call]
         private_data_dir=str(folder),
         ident=ident,
         playbook=str(playbook),

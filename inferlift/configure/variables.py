@@ -171,4 +171,4 @@ def _named(hosts: Sequence[Host]) -> list[dict[str, str]]:
 
 
 def _first_address(subnet: str) -> str:
-    return str(ipaddress.ip_network(next(ipaddress.ip_network(subnet).hosts())))
+    return str(ipaddress.ip_network(str(next(ipaddress.ip_network(subnet).hosts()))))

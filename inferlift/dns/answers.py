@@ -109,7 +109,7 @@ def wait_visible(
     every_s: float = 0.02,
 ) -> float | None:
     """Seconds until `seen`, asked again and again; None when it was not within `timeout_s`. The pause doubles up to
-    half a second. An unanswered question (Retryable) counts as not seen."""
+    a fifth of a second. An unanswered question (Retryable) counts as not seen."""
     start, pause = clock(), every_s
     while True:
         try:
@@ -120,7 +120,7 @@ def wait_visible(
         if clock() - start >= timeout_s:
             return None
         sleep(min(pause, max(0.0, start + timeout_s - clock())))
-        pause = min(pause * 2, 0.5)
+        pause = min(pause * 2, max(every_s, 0.2))
 
 
 def share_ok(weight: float, asked: int, hits: int) -> bool:

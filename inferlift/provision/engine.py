@@ -174,7 +174,7 @@ def environment(files: StackFiles, tools: Tools) -> dict[str, str]:
 
 def write_shell_environment(files: StackFiles, tools: Tools) -> None:
     """A file to source before plain `pulumi` commands on the same stacks."""
-    python = files.bin / "python"
+    python = files.bin / "plugin-python"
     python.write_text(_PYTHON.format(python=shlex.quote(sys.executable)))
     python.chmod(0o755)
     values = {"PULUMI_HOME": str(files.home), "PULUMI_PYTHON_CMD": str(python), **environment(files, tools)}

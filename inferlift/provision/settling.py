@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,10 @@ from inferlift import process
 from inferlift.errors import Uncertain
 
 PARENT = "INFERLIFT_ENGINE_PARENT"  # PID:START of the process that runs the engine, in the engine's environment
+
+
+# How long to wait for a clean end, and the signal after that.
+LIMITS = ((10.0, signal.SIGINT), (10.0, signal.SIGTERM), (5.0, signal.SIGKILL))
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def parent_mark() -> str:
     return f"{os.getpid()}:{_started(os.getpid())}"
 
 
-def end_orphans(home: Path) -> int:
+def end_orphans(home: Path, limits: Sequence[tuple[float, signal.Signals]] = LIMITS) -> int:
     """End engines, providers and their podman calls whose run is gone. Returns how many there were.
 
     An engine whose starter died gets a SIGINT from the kernel and is ending cleanly: it is waited for. A podman
@@ -102,7 +107,6 @@ def end_orphans(home: Path) -> int:
     Raises Uncertain when a live run of somebody else uses this folder.
     """
     seen: set[int] = set()
-    limits = ((10.0, signal.SIGINT), (10.0, signal.SIGTERM), (5.0, signal.SIGKILL))
     for wait_s, last in limits:
         deadline = time.monotonic() + wait_s
         while orphans := _orphans(home):

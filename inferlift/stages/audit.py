@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,12 @@ class AuditStage(Stage):
         from inferlift.audit import audit
 
         world = ctx.need("world", World)
-        logs = fetch_logs(ctx)
         # The window ends now and is kept in the evidence: a later look at grown logs can be held against it.
-        evidence = audit(logs, routes=[r.path for r in world.contract.routes], until=datetime.now(UTC))
+        # Stamps are whole seconds, and one counts once its second is over: the logs are read right after.
+        until = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=1)
+        ctx.say("reading the old side's logs")
+        time.sleep(max((until - datetime.now(UTC)).total_seconds(), 0))
+        evidence = audit(fetch_logs(ctx), routes=[r.path for r in world.contract.routes], until=until)
         if evidence.inference_n == 0:
             raise CheckFailed(
                 "the old side's log holds no inference request",

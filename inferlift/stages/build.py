@@ -48,10 +48,11 @@ class BuildStage(Stage):
                 images=(
                     build(
                         dockerfile.parent,
-                        rewritten,
+                        rewritten.text,
                         base_image=base,
                         name=f"{ctx.profile.name}-app",
-                        out=ctx.path("images"),
+                        out=ctx.path("images") / f"{ctx.profile.name}-app.tar",
+                        changes=rewritten.changes,
                         podman_env=toolchain.podman_env(),
                         owner=f"{ctx.owner}/images",
                         say=ctx.say,

@@ -15,19 +15,13 @@ class SizeStage(Stage):
 
     def key(self, ctx: Context) -> dict[str, Any]:
         from inferlift.prices import offers
+        from inferlift.sizing import evidence_inputs
 
         evidence = ctx.optional("audit", Evidence)
         return {
             "profile": sizing_part(ctx),
             # only what the sizing reads: a re-audit that changes none of it stops here
-            "evidence": None
-            if evidence is None
-            else {
-                "per_minute_peak": evidence.per_minute_peak,
-                "in_flight_peak": evidence.in_flight_peak,
-                "growth_per_month": evidence.growth_per_month,
-                "triggers": {t.name: t.verdict for t in evidence.triggers},
-            },
+            "evidence": None if evidence is None else evidence_inputs(evidence),
             "prices": digest(offers(ctx.profile.target)),
         }
 
@@ -57,7 +51,7 @@ def sizing_part(ctx: Context) -> dict[str, Any]:
     p = ctx.profile
     return {
         "model": p.model, "server": p.server, "requests": p.requests, "targets": p.targets,
-        "operations": p.operations, "budget": p.budget, "lab": {"cpus": p.lab.model_cpus} if p.lab else None,
+        "operations": p.operations, "budget": p.budget, "lab": [p.lab.model_cpus, p.lab.model_memory_mb] if p.lab else None,
     }  # fmt: skip
 
 

@@ -201,8 +201,9 @@ def _old_side(world: World, since: datetime) -> Gate:
 
     newest = world.log_glob.rstrip("*")
     lines = ssh.run(world.origin, f"tail -n 2000 {newest}", timeout_s=20).stdout.splitlines()
-    seen = audit(lines, routes=[r.path for r in world.contract.routes], since=since)
-    n, errors = seen.inference_n, seen.errors
+    # an empty log (just rotated) holds no error either
+    seen = audit(lines, routes=[r.path for r in world.contract.routes], since=since) if lines else None
+    n, errors = (seen.inference_n, seen.errors) if seen else (0, 0)
     figure = Figure(
         value=errors / n if n else None,
         unit="share",

@@ -79,8 +79,9 @@ def make(spec: Spec, say: Say) -> None:
             with workshop(spec.name) as work:
                 made = work / "image.tar"
                 argv = _mmdebstrap(spec, made)
-                # mmdebstrap cleans up after SIGTERM by itself.
-                run_logged(spec.name, argv, timeout_s=1800, env={**unmarked(), "LC_ALL": "C.UTF-8"})
+                # Its root file system is built in our folder, where the next run finds what a kill leaves.
+                env = {**os.environ, "LC_ALL": "C.UTF-8", "TMPDIR": str(work)}
+                run_logged(spec.name, argv, timeout_s=1800, env=env)
                 place(made, tar)
         say(f"{spec.name}: importing it into podman's store")
         argv = ["podman", "import", "-q", "--change", f"LABEL inferlift.tool={spec.name}", str(tar), name]

@@ -53,15 +53,18 @@ def locked(name: str, say: Say) -> Iterator[None]:
 def workshop(name: str) -> Iterator[Path]:
     """A fresh folder inside the cache (so that a rename out of it is atomic); removed afterwards.
 
-    To be used while `locked(name)`: what a killed earlier run left under the same name is removed first.
+    To be used while `locked(name)`: what killed earlier runs left is removed first. The folder is our process's own,
+    so that a program which outlives a killed run cannot write into the next one's.
     """
-    folder = cache() / "tmp" / name
-    shutil.rmtree(folder, ignore_errors=True)
+    rooms = cache() / "tmp"
+    for left in rooms.glob(f"{name}.*"):
+        _remove(left)
+    folder = rooms / f"{name}.{os.getpid()}"
     folder.mkdir(parents=True)
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
 
 
 def place(made: Path, target: Path) -> None:
@@ -129,6 +132,11 @@ def run_logged(
             next_command="check that the package registries are reachable (network, proxy, certificates), "
             "then run the same command again",
         )
+
+
+def _remove(folder: Path) -> None:
+    # A root file system in the making may have /dev or /proc mounted in it: never follow those.
+    subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], stderr=subprocess.DEVNULL, check=False)
 
 
 def _tail(log: Path, lines: int = 3) -> str:

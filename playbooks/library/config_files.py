@@ -10,6 +10,7 @@ import os
 import pwd
 import shlex
 import tempfile
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -82,7 +83,7 @@ changed_paths:
   type: list
 """
 
-MANIFESTS = "/etc/inferlift"
+MANIFESTS = Path("/etc/inferlift")
 
 
 def main():
@@ -130,7 +131,7 @@ def main():
         {"digest": digest, "facts": module.params["facts"], "files": manifest}, indent=1, sort_keys=True
     )
     place = {
-        "path": os.path.join(MANIFESTS, role + ".json"),
+        "path": str(MANIFESTS / f"{role}.json"),
         "mode": "0600",
         "owner": "root",
         "group": "root",
@@ -143,37 +144,33 @@ def main():
 
 def put(module, entry, data):
     """Make the file so; True when anything had to be changed."""
-    path = entry["path"]
-    same = False
-    if os.path.isfile(path) and not os.path.islink(path):
-        with open(path, "rb") as file:
-            same = file.read() == data
+    path = Path(entry["path"])
+    same = path.is_file() and not path.is_symlink() and path.read_bytes() == data
     uid, gid = owner_of(module, entry)
     mode = int(entry["mode"], 8)
     if same:
-        now = os.stat(path)
+        now = path.stat()
         if (now.st_uid, now.st_gid, now.st_mode & 0o7777) == (uid, gid, mode):
             return False
     if module.check_mode:
         return True
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path), prefix=".inferlift-")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".inferlift-")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
         os.chown(temporary, uid, gid)
-        os.chmod(temporary, mode)
+        Path(temporary).chmod(mode)
         if entry["validate"]:
             command = [part.replace("%s", temporary) for part in shlex.split(entry["validate"])]
             status, out, err = module.run_command(command)
             if status:
-                module.fail_json(msg="%s would not be valid: %s" % (path, (err or out).strip()[-1200:]))
-        os.rename(temporary, path)
+                module.fail_json(msg=f"{path} would not be valid: {(err or out).strip()[-1200:]}")
+        Path(temporary).rename(path)
     finally:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)
     return True
 
 
@@ -183,19 +180,18 @@ def owner_of(module, entry):
     except KeyError as missing:
         if module.check_mode:  # an earlier task would have made it
             return -1, -1
-        module.fail_json(msg="%s: %s" % (entry["path"], missing))
+        module.fail_json(msg=f"{entry['path']}: {missing}")
 
 
 def remove_old(module, role, manifest):
     try:
-        with open(os.path.join(MANIFESTS, role + ".json"), encoding="utf-8") as file:
-            before = json.load(file)["files"]
+        before = json.loads((MANIFESTS / f"{role}.json").read_text(encoding="utf-8"))["files"]
     except (OSError, ValueError, KeyError):
         return []
-    gone = [path for path in before if path not in manifest and os.path.exists(path)]
+    gone = [path for path in before if path not in manifest and Path(path).exists()]
     if not module.check_mode:
         for path in gone:
-            os.unlink(path)
+            Path(path).unlink()
     return gone
 
 

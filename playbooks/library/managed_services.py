@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -59,7 +59,7 @@ actions:
   type: list
 """
 
-STAMPS = "/run/inferlift"
+STAMPS = Path("/run/inferlift")
 UNITS = "/etc/systemd/system/"
 
 
@@ -124,9 +124,8 @@ class Host:
                 self.module.run_command(["systemctl", "reset-failed", name])
             self.act(verb + " " + name, ["systemctl", verb, name], journal=name)
             if not self.module.check_mode:
-                os.makedirs(STAMPS, exist_ok=True)
-                with open(self.stamp(service), "w", encoding="utf-8") as file:
-                    file.write(units + " " + others)
+                STAMPS.mkdir(parents=True, exist_ok=True)
+                self.stamp(service).write_text(f"{units} {others}", encoding="utf-8")
 
     def show(self, units, *properties):
         """unit -> property -> value, by one call."""
@@ -147,11 +146,11 @@ class Host:
             last = ""
             if journal:
                 last = self.module.run_command(["journalctl", "-u", journal, "-n", "12", "-o", "cat", "--no-pager"])[1]
-            self.module.fail_json(msg="%s failed: %s\n%s" % (line, (err or out).strip(), last.strip()[-1500:]))
+            self.module.fail_json(msg=f"{line} failed: {(err or out).strip()}\n{last.strip()[-1500:]}")
 
     @staticmethod
     def stamp(service):
-        return os.path.join(STAMPS, service["name"] + ".started-with")
+        return STAMPS / f"{service['name']}.started-with"
 
 
 def stamps_of(files):
@@ -159,8 +158,7 @@ def stamps_of(files):
     parts = {True: hashlib.sha256(), False: hashlib.sha256()}
     for path in files:
         try:
-            with open(path, "rb") as file:
-                content = file.read()
+            content = Path(path).read_bytes()
         except FileNotFoundError:
             content = b""  # in check mode, files that would be written
         parts[path.startswith(UNITS)].update(path.encode() + b"\0" + hashlib.sha256(content).digest())
@@ -169,8 +167,7 @@ def stamps_of(files):
 
 def read(path):
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return ""
 

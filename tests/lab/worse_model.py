@@ -19,7 +19,7 @@ Q4_1, BLOCK_WEIGHTS, BLOCK_BYTES = 3, 32, 20  # f16 scale, f16 minimum, 16 bytes
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}  # GGUF value types of fixed size
 
 
-def damage(good: Path, worse: Path, *, every: int = 3, name: str = "ffn_down") -> int:
+def damage(good: Path, worse: Path, *, every: int = 50, name: str = "ffn_down") -> int:
     """Write the damaged copy; returns how many blocks were changed. The same input gives the same output."""
     shutil.copyfile(good, worse)
     changed = 0
@@ -80,5 +80,5 @@ def _value(file: BinaryIO, kind: int) -> object:
 
 
 if __name__ == "__main__":
-    every = int(sys.argv[3]) if len(sys.argv) > 3 else 3
+    every = int(sys.argv[3]) if len(sys.argv) > 3 else 50
     print(f"{damage(Path(sys.argv[1]), Path(sys.argv[2]), every=every)} blocks damaged")

@@ -22,11 +22,14 @@ from inferlift.dns.powerdns import PowerDns
 from inferlift.errors import CheckFailed, DeclarationError, InferliftError, Refusal, Retryable, Uncertain
 
 KEY = "planted-key-8d1f"
-OTHERS = [
-    {"name": "ai.demo.test.", "type": "MX", "ttl": 60, "records": [{"content": "10 mx.demo.test.", "disabled": False}]},
-    {"name": "www.demo.test.", "type": "A", "ttl": 60, "records": [{"content": "192.0.2.99", "disabled": False}]},
-    {"name": "_inferlift.ai.demo.test.", "type": "A", "ttl": 60, "records": [{"content": "192.0.2.9", "disabled": False}]},
-]  # fmt: skip
+OTHERS: list[dict[str, Any]] = [
+    {"name": name, "type": type_, "ttl": 60, "records": [{"content": content, "disabled": False}]}
+    for name, type_, content in (
+        ("ai.demo.test.", "MX", "10 mx.demo.test."),
+        ("www.demo.test.", "A", "192.0.2.99"),
+        ("_inferlift.ai.demo.test.", "A", "192.0.2.9"),
+    )
+]
 
 
 class StandInApi(ThreadingHTTPServer):

@@ -51,6 +51,7 @@ class Mock:
     peak: int = 0
     ttfts_s: list[float] = field(default_factory=list)
     totals_s: list[float] = field(default_factory=list)
+    transports: list[Any] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     heads: list[bytes] = field(default_factory=list)
     port: int = 0
@@ -77,6 +78,8 @@ class Mock:
         ready.set()
         await self._end.wait()
         server.close()
+        for transport in self.transports:
+            transport.abort()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
             task.cancel()
 
@@ -98,6 +101,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.mock.accepted += 1
         self.transport = transport
+        self.mock.transports.append(transport)
         raw = transport.get_extra_info("socket")
         raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

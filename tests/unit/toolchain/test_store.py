@@ -64,7 +64,7 @@ def test_a_killed_maker_leaves_nothing_that_counts(own_cache: Path) -> None:
     first.stdout.readline()
     first.send_signal(signal.SIGKILL)
     first.communicate(timeout=20)
-    assert (own_cache / "tmp" / "thing" / "half").exists()
+    assert (own_cache / "tmp" / f"thing.{first.pid}" / "half").exists()
     assert not (own_cache / "thing").exists()
     assert maker(0).communicate(timeout=20)[0] == "making []\nthere\n"
     assert (own_cache / "thing").exists()

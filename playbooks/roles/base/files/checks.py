@@ -5,17 +5,17 @@ import grp
 import hashlib
 import http.client
 import json
-import os
 import pwd
 import ssl
 import subprocess
 import sys
 import time
 import traceback
+from pathlib import Path
 
-MANIFESTS = "/etc/inferlift"
+MANIFESTS = Path("/etc/inferlift")
+STAMPS = Path("/run/inferlift")
 TLS = "/etc/inferlift/tls"
-UNITS = "/etc/systemd/system/"
 
 
 def check(name, ok, detail="", skipped=False):
@@ -30,14 +30,13 @@ def main(role, checks):
     options = parser.parse_args()
     results = []
     try:
-        with open(os.path.join(MANIFESTS, role + ".json"), encoding="utf-8") as file:
-            manifest = json.load(file)
+        manifest = json.loads(read(MANIFESTS / f"{role}.json"))
         results += files(role, manifest, options.digest)
         for result in checks(manifest["facts"], options):
-            results.append(result)
+            results.append(result)  # one by one: those before a failing one are kept
     except Exception as error:
         line = traceback.extract_tb(error.__traceback__)[-1]
-        results.append(check(role + ": validator", False, "%s: %s (%s)" % (type(error).__name__, error, line.name)))
+        results.append(check(f"{role}: validator", False, f"{type(error).__name__}: {error} ({line.name})"))
     print(json.dumps(results))
     sys.exit(0 if results and all(r["ok"] for r in results) else 1)
 
@@ -47,19 +46,18 @@ def files(role, manifest, expected):
     wrong = []
     for path, row in manifest["files"].items():
         try:
-            with open(path, "rb") as file:
-                digest = hashlib.sha256(file.read()).hexdigest()
-            now = os.stat(path)
+            digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+            now = Path(path).stat()
         except OSError as error:
-            wrong.append("%s: %s" % (path, error.strerror))
+            wrong.append(f"{path}: {error.strerror}")
             continue
         if digest != row["sha256"]:
             wrong.append(path + ": content changed")
         elif now.st_mode & 0o7777 != int(row["mode"], 8):
-            wrong.append(path + ": mode is %o" % (now.st_mode & 0o7777))
+            wrong.append(f"{path}: mode is {now.st_mode & 0o7777:o}")
         elif (pwd.getpwuid(now.st_uid).pw_name, grp.getgrgid(now.st_gid).gr_name) != (row["owner"], row["group"]):
             wrong.append(path + ": owner changed")
-    results = [check(role + ": files", not wrong, "; ".join(wrong) or "%d as deployed" % len(manifest["files"]))]
+    results = [check(role + ": files", not wrong, "; ".join(wrong) or f"{len(manifest['files'])} as deployed")]
     if expected is not None:
         same = manifest["digest"] == expected
         detail = "as deployed last" if same else "deployed by somebody else, or by another version"
@@ -76,8 +74,8 @@ def services(names):
     results = []
     for name, state in zip(names, blocks, strict=True):
         active = state.get("ActiveState") == "active"
-        stamped = os.path.exists("/run/inferlift/" + name + ".started-with")
-        detail = "%s/%s, %s restarts" % (state.get("ActiveState"), state.get("SubState"), state.get("NRestarts"))
+        stamped = (STAMPS / f"{name}.started-with").exists()
+        detail = f"{state.get('ActiveState')}/{state.get('SubState')}, {state.get('NRestarts')} restarts"
         results.append(check(name, active and stamped, detail if stamped else "never started by a role since boot"))
     return results
 
@@ -89,12 +87,12 @@ def listening(ports, seconds=5):
 
 def _listens(port):
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with open(table, encoding="ascii") as file:
+        with Path(table).open(encoding="ascii") as file:
             for line in file:
                 parts = line.split()
                 if parts[3] == "0A" and int(parts[1].rsplit(":", 1)[1], 16) == port:
-                    return check("port %d" % port, True, "listening")
-    return check("port %d" % port, False, "nobody listens")
+                    return check(f"port {port}", True, "listening")
+    return check(f"port {port}", False, "nobody listens")
 
 
 def request(method, port, path, *, tls=False, client_cert=False, headers=None, body=None, timeout=8):
@@ -121,21 +119,18 @@ def until(seconds, attempt):
         try:
             result = attempt()
         except OSError as error:
-            result = check("answer", False, "%s: %s" % (type(error).__name__, error))
+            result = check("answer", False, f"{type(error).__name__}: {error}")
         if result["ok"] or time.monotonic() > deadline:
             return result
         time.sleep(0.25)
 
 
 def run(command, timeout=20):
-    done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=timeout, check=False, text=True
-    )
+    done = subprocess.run(command, capture_output=True, timeout=timeout, check=False, text=True)
     if done.returncode:
-        raise RuntimeError("%s: %s" % (command[0], done.stderr.strip()[-200:]))
+        raise RuntimeError(f"{command[0]}: {done.stderr.strip()[-200:]}")
     return done.stdout
 
 
 def read(path):
-    with open(path, encoding="utf-8") as file:
-        return file.read().strip()
+    return Path(path).read_text(encoding="utf-8").strip()

@@ -1,5 +1,8 @@
 # The bcrypt hash of the password on stdin. The salt comes from the password, which is random: runs agree on the hash.
-import base64, ctypes, hashlib, sys
+import base64
+import ctypes
+import hashlib
+import sys
 
 password = sys.stdin.read().strip().encode()
 salt = base64.b64encode(hashlib.sha256(b"inferlift:" + password).digest()[:16], b"./")[:21].decode() + "u"
