@@ -145,7 +145,7 @@ class Ledger:
             " seconds=?, message=? WHERE name=?",
             (status, path, fingerprint, now(), seconds, message, name),
         )
-        if status is not Status.FAILED:
+        if status is not Status.HELD:  # what is held goes on, once approved, from what it measured
             self.forget_steps(name)
 
     def mark(self, name: str, status: Status, message: str = "") -> None:

@@ -50,7 +50,8 @@ def lab_down(ctx: Context) -> list[str]:
 
 
 def _refuse_if_used(ctx: Context) -> None:
-    from inferlift import configure, provision
+    from inferlift import provision
+    from inferlift.configure import gateway as gateway_api
 
     fleet = provision.read_fleet(f"{ctx.owner}/fleet", ctx.folder, ctx.tools())
     if fleet is None:
@@ -76,7 +77,7 @@ def _refuse_if_used(ctx: Context) -> None:
     gateways = [h for h in fleet.hosts if h.role == "gateway"]
     for gateway in gateways:
         try:
-            seen = configure.gateway.requests_since(gateway, quiet)
+            seen = gateway_api.requests_since(gateway, quiet)
         except Retryable:
             continue  # a host that does not answer serves nobody
         if seen:

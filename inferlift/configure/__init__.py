@@ -24,13 +24,19 @@ _HOME = {
     "fleet_secrets": "variables",
     "fleet_variables": "variables",
     "validate": "validators",
+    "MONITOR_USER": "variables",
+    "SYNTHETIC_HEADER": "variables",
+    "fleet_certificates": "variables",
 }
 
 __all__ = [
+    "MONITOR_USER",
+    "SYNTHETIC_HEADER",
     "Ca",
     "FleetVariables",
     "apply",
     "ensure_ca",
+    "fleet_certificates",
     "fleet_certificates",
     "fleet_secrets",
     "fleet_variables",

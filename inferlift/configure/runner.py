@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import queue
@@ -54,7 +55,7 @@ def apply(
         raise DeclarationError(f"there is no playbook {playbook}", why=f"looked in {PLAYBOOKS}")
     values = {name: resolve(reference) for name, reference in secrets.items()}
     folder = _fresh(workdir)
-    sockets = Path(tempfile.mkdtemp(prefix="il-"))  # short: a control socket's path ends at 108 characters
+    sockets = _sockets(workdir)
     secret_file = folder / "secrets.json"
     started = time.monotonic()
     log = Log(secrets=forms_of(values.values()))
@@ -93,9 +94,20 @@ def _fresh(workdir: Path) -> Path:
     """A folder nobody used before: a private_data_dir used twice feeds stale inputs."""
     base = workdir / "ansible"
     base.mkdir(parents=True, exist_ok=True)
-    for old in sorted(base.iterdir(), key=lambda p: p.stat().st_mtime)[:-9]:
+    attempts = sorted(base.iterdir(), key=lambda p: p.stat().st_mtime)
+    for old in attempts:
+        (old / "secrets.json").unlink(missing_ok=True)  # what a killed run could not remove
+    for old in attempts[:-9]:
         shutil.rmtree(old, ignore_errors=True)  # the last ten attempts are kept
     return Path(tempfile.mkdtemp(prefix=time.strftime("%Y%m%dT%H%M%S-", time.gmtime()), dir=base))
+
+
+def _sockets(workdir: Path) -> Path:
+    """A folder for ssh's control sockets: short, since their paths end at 108 characters."""
+    prefix = f"il-{hashlib.sha256(str(workdir.resolve()).encode()).hexdigest()[:10]}-"
+    for old in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        shutil.rmtree(old, ignore_errors=True)  # of a killed run
+    return Path(tempfile.mkdtemp(prefix=prefix))
 
 
 def _inventory(hosts: Sequence[Host]) -> dict[str, object]:

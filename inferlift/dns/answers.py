@@ -148,14 +148,14 @@ def _binomial(k: int, n: int, p: float) -> float:
 def _exchange(udp: socket.socket, wire: bytes, n: int, timeout_s: float) -> list[bytes]:
     """Send the query n times with ids 0..n-1, WINDOW at once, lost ones again; the answers."""
     got: dict[int, bytes] = {}
-    for _ in range(TRIES):
+    for patience in (timeout_s / 4, timeout_s, timeout_s):
         missing = [i for i in range(n) if i not in got]
         for first in range(0, len(missing), WINDOW):
             window = set(missing[first : first + WINDOW])
             for i in window:
                 with contextlib.suppress(ConnectionRefusedError):  # an ICMP answer to an earlier one
                     udp.send(struct.pack("!H", i) + wire)
-            deadline = time.monotonic() + timeout_s
+            deadline = time.monotonic() + patience
             while window and (left := deadline - time.monotonic()) > 0:
                 if not select.select([udp], [], [], left)[0]:
                     break

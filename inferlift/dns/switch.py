@@ -14,7 +14,7 @@ from typing import Literal
 from inferlift import profile
 from inferlift.artifacts import Artifact, Gate, SwitchStep
 from inferlift.dns import guards, steps
-from inferlift.dns.backend import Backend
+from inferlift.dns.backend import Backend, Desired
 from inferlift.dns.eyes import Eyes, Net, several
 from inferlift.dns.record import Journal, Phase, RecordState, difference, shares, utc
 from inferlift.dns.steps import Position, Stand
@@ -189,6 +189,8 @@ class Switch:
 
     def _lower_ttl(self, state: RecordState) -> Position:
         """Lower the TTL; the earliest time for a weight is kept in the journal, so that a kill does not lose it."""
+        ahead = Desired(kind="weighted", weights={self.old: 100}, ttl_s=self.plan.ttl_s, journal=None)
+        self.backend.propose(state, ahead)  # what will be refused later is refused before anything is written
         before = max(state.ttl_s or 0, self.ttl_before or 0)
         not_before: float | None = None
         if before > self.plan.ttl_s:

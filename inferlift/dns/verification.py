@@ -11,7 +11,7 @@ from inferlift.dns.eyes import Net, several
 from inferlift.dns.record import difference, fqdn, shares, show
 from inferlift.errors import InferliftError, Retryable
 
-ASKED = 100
+ASKED = 50
 
 
 def verify(

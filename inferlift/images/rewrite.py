@@ -62,6 +62,7 @@ class _StageOf:
     alpine: bool
     local: bool  # built on an earlier stage of this file
     arguments: dict[str, str]  # global arguments with their defaults
+    python_folders: tuple[str, ...]  # python3.X whose site-packages the file names, in any stage
 
 
 def _stages(document: Dockerfile) -> list[_StageOf]:
@@ -71,6 +72,7 @@ def _stages(document: Dockerfile) -> list[_StageOf]:
         if node.keyword == "ARG":
             for name, value in _pairs(node):
                 arguments[name] = scripts.expand(value, arguments)
+    folders = tuple(sorted(set(_SITE_PACKAGES.findall(document.text()))))
     stages: list[_StageOf] = []
     by_name: dict[str, _StageOf] = {}
     for number, first in enumerate(starts):
@@ -81,7 +83,7 @@ def _stages(document: Dockerfile) -> list[_StageOf]:
         parent = by_name.get(image.lower())
         uses_apk = any(_uses_apk(n, document.escape) for n in document.nodes[first + 1 : end] if n.keyword == "RUN")
         alpine = parent.alpine if parent else "alpine" in image.rsplit("@", 1)[0].lower() or uses_apk
-        stage = _StageOf(first, end, image, name, alpine, parent is not None, arguments)
+        stage = _StageOf(first, end, image, name, alpine, parent is not None, arguments, folders)
         stages.append(stage)
         by_name[name.lower()] = by_name[str(number)] = stage
     return stages
@@ -155,7 +157,6 @@ def _head(nodes: tuple[Node, ...], stage: _StageOf, context: scripts.Stage, find
     if base is None:
         findings.problems.append((start.line, f"image {stage.image} (no known Debian counterpart)"))
         return lines
-    whole = "".join(n.raw for n in nodes)
     before_shell = itertools.takewhile(lambda n: n.keyword != "SHELL", nodes[1:])
     if any(_BASH_ONLY.search(joined(n.raw)) for n in before_shell):
         lines.append('SHELL ["/bin/bash", "-c"]\n')
@@ -169,7 +170,7 @@ def _head(nodes: tuple[Node, ...], stage: _StageOf, context: scripts.Stage, find
         install = "DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends " + " ".join(apt)
         steps = ["apt-get update", install, "rm -rf /var/lib/apt/lists/*"]
     steps += [base.run] if base.run else []
-    for folder in sorted(set(_SITE_PACKAGES.findall(whole))) if base.language == "Python" else []:
+    for folder in stage.python_folders if base.language == "Python" else ():
         there = f"/usr/local/lib/{folder}"
         steps.append(
             f"mkdir -p {there} \"$(python3 -c 'import site; print(site.getsitepackages()[0])')\" && ln -sfn "

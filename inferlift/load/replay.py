@@ -33,9 +33,10 @@ def replay_schedule(
     for gap in taken:
         offsets.append(offsets[-1] + gap)
     factor = 1 / speedup
-    if mean_rps is not None and offsets[-1] > 0:
-        factor = (requests - 1) / mean_rps / offsets[-1]
-    elif mean_rps is not None:
-        # a short run that begins inside one burst: its mean is that of the whole shape
-        factor = len(gaps) / sum(gaps) / mean_rps
+    if mean_rps is not None:
+        mean_gap = sum(gaps) / len(gaps)
+        factor = 1 / mean_rps / mean_gap
+        if offsets[-1] > mean_gap * (requests - 1) / 100:
+            # exactly the wanted mean; not for a short run inside one burst, which would be blown up to a lull
+            factor = (requests - 1) / mean_rps / offsets[-1]
     return tuple(offset * factor for offset in offsets)

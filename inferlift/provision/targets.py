@@ -5,10 +5,10 @@ Making goes through Pulumi; reading and verifying ask podman by label, so that t
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ from inferlift.errors import CheckFailed, Uncertain
 from inferlift.provision import settling
 from inferlift.provision.models import Drift, HostSpec, Tools, WorldHosts, network_name
 from inferlift.provision.plan import fleet_specs
-from inferlift.provision.podman import NAME, ROLE, SITE, Container, Podman
+from inferlift.provision.podman import NAME, ROLE, SITE, Container, Network, Podman
 from inferlift.provision.settling import StackFiles
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def preview_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[st
     key = workdir / "ssh" / "id_ed25519"
     public = _public(key) if key.exists() else ""
     wanted = {spec.name: spec for spec in fleet_specs(desired, tools.host_image, public)}
-    podman = Podman(tools.podman_env)
-    try:
+    network: Network | None = None
+    present: list[Container] = []
+    if shutil.which("podman"):  # else nothing can exist yet
+        podman = Podman(tools.podman_env)
         network, present = podman.network_of(desired.label), podman.of(desired.label)
-    except CheckFailed:  # no podman yet: nothing can exist
-        network, present = None, []
     lines = [] if network else [f"make network {network_name(desired.label)}"]
     by_name = {c.labels.get(NAME, c.name): c for c in present}
     for name, spec in wanted.items():
@@ -300,20 +300,28 @@ def _answers(address: str, port: int) -> str:
 def _destroy(label: str, workdir: Path, names: tuple[str, str], tools: Tools, say: Say) -> list[str]:
     settle(workdir, tools, say)
     podman = Podman(tools.podman_env)
-    problem: CheckFailed | None = None
-    if StackFiles(workdir, *names).checkpoint.exists():
-        engine = _engine(workdir, names, tools)
-        try:
-            engine.destroy(say)
-        except CheckFailed as error:  # e.g. a host that the state does not know still uses the network
-            problem = error
-    with contextlib.suppress(CheckFailed):  # what cannot be removed is in the new listing
-        podman.sweep(label)
-    if problem is not None:
-        _engine(workdir, names, tools).destroy(say)
+    known = StackFiles(workdir, *names).checkpoint.exists()
+    problem = _attempt(lambda: _engine(workdir, names, tools).destroy(say)) if known else None
+    # What the state does not know, e.g. a host whose create was killed, may be in the engine's way: sweep, try again.
+    swept = _attempt(lambda: podman.sweep(label))
     left = podman.left(label)
+    if problem is not None and not left:
+        _engine(workdir, names, tools).destroy(say)
+        problem = None
     say("nothing is left" if not left else f"left: {', '.join(left)}")
+    for error in (problem, swept):
+        if error is not None:
+            say(str(error))
     return left
+
+
+def _attempt(action: Callable[[], object]) -> CheckFailed | None:
+    """Run it; a failed check is returned, since a new listing will say what it left."""
+    try:
+        action()
+    except CheckFailed as error:
+        return error
+    return None
 
 
 __all__ = [

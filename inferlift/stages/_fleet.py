@@ -19,11 +19,13 @@ from inferlift.artifacts import (
     World,
 )
 from inferlift.errors import CheckFailed
+from inferlift.secret import resolve
 from inferlift.stages.base import Context
 from inferlift.tree import tree_digest
 
 DATA = "/srv/data"
 READY_COMPLETIONS = 5
+READY_WITHIN_S = 60
 
 
 def desired(ctx: Context, **floors: int) -> DesiredFleet:
@@ -84,12 +86,12 @@ def current(ctx: Context) -> Service:
 
 def wait_up(ctx: Context, service: Service, *, limit_s: float = 90) -> None:
     """Until the gateway sends requests to every replica. Raises CheckFailed naming those that stay away."""
-    from inferlift import configure
+    from inferlift.configure import gateway as gateway_api
 
     gateway, names = service.fleet.by_role("gateway")[0], [h.name for h in service.fleet.by_role("model")]
     deadline = time.monotonic() + limit_s
     while True:
-        up = {s.name for s in configure.gateway.servers(gateway) if s.status.startswith("UP")}
+        up = {s.name for s in gateway_api.servers(gateway) if s.status.startswith("UP")}
         if not (missing := [n for n in names if n not in up]):
             return
         if time.monotonic() > deadline:
@@ -111,7 +113,7 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
     parts = {
         "fleet:hosts": lambda: provision.verify_fleet(service.fleet, ctx.folder, tools),
         "fleet:roles": lambda: configure.validate(service.fleet, ctx.path("fleet")),
-        "fleet:answers": lambda: probe.complete(target_of(ctx, service), 1, _silent),
+        "fleet:answers": lambda: [probe.once(target_of(ctx, service))],
     }
     for name, look in parts.items():
         ctx.start_probe(name, _guarded(name, look))
@@ -127,7 +129,7 @@ def target_of(ctx: Context, service: Service, *, synthetic: bool = True) -> Any:
     from inferlift import configure
     from inferlift.load.target import from_contract
 
-    headers = configure.synthetic_headers(ctx.path("fleet")) if synthetic else {}
+    headers = {configure.SYNTHETIC_HEADER: resolve(keys(ctx)["synthetic_key"])} if synthetic else {}
     return from_contract(
         service.contract, address=service.endpoint.address, port=service.endpoint.port, extra_headers=headers,
         timeout_s=ctx.profile.load.request_timeout_s,
@@ -157,15 +159,25 @@ def configure_fleet(ctx: Context, fleet: Fleet) -> Configured:
     from inferlift import configure, toolchain
 
     toolchain.ensure(["wheels"], ctx.say)
-    variables, secrets = configure.fleet_variables(
+    folder = ctx.path("fleet")
+    configure.fleet_certificates(folder / "tls", fleet)
+    made = configure.fleet_variables(
         ctx.profile,
         fleet,
         contract_of(ctx),
         ctx.need("build", Images),
-        folder=ctx.path("fleet"),
+        secrets=keys(ctx),
+        tls_folder=folder / "tls",
         wheels=toolchain.wheels()[0].parent,
     )
-    return configure.apply(fleet.hosts, "site.yml", variables, secrets, ctx.run_folder / "ansible" / ctx.stage, ctx.say)
+    return configure.apply(fleet.hosts, "site.yml", made.variables, made.secrets, folder, ctx.say)
+
+
+def keys(ctx: Context) -> dict[str, str]:
+    """References to the fleet's own keys and password."""
+    from inferlift import configure
+
+    return configure.fleet_secrets(ctx.path("fleet") / "secrets")
 
 
 def _service(ctx: Context, fleet: Fleet, contract: Contract, configured: Configured) -> Service:
@@ -182,12 +194,12 @@ def _service(ctx: Context, fleet: Fleet, contract: Contract, configured: Configu
         checks=(),
         monitor_url=f"https://{monitor.address}:9090",
         monitor_user=configure.MONITOR_USER,
-        monitor_password=configure.monitor_password(ctx.path("fleet")),
-        ca=str(configure.fleet_ca(ctx.path("fleet"))),
+        monitor_password=keys(ctx)["monitor_password"],
+        ca=str(ctx.path("fleet") / "tls" / "ca.pem"),
     )
     checks = [
         *configure.validate(fleet, ctx.path("fleet")),
-        *probe.complete(target_of(ctx, draft), READY_COMPLETIONS, ctx.say),
+        *probe.complete(target_of(ctx, draft), READY_COMPLETIONS, ctx.say, wait_s=READY_WITHIN_S),
     ]
     bad = [c for c in checks if not c.ok and not c.skipped]
     if bad:
@@ -216,10 +228,6 @@ def _guarded(name: str, look: Any) -> Any:
             return [Check(name=name, ok=False, detail=str(error).replace("\n", " "))]
 
     return guarded
-
-
-def _silent(line: str) -> None:
-    return None
 
 
 __all__ = ["DATA", "contract_of", "copy_data", "current", "desired", "document", "serve", "verify_service"]

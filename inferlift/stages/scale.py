@@ -74,11 +74,11 @@ class ScaleStage(Stage):
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
         """As many replicas as were accepted take requests at the gateway."""
-        from inferlift import configure
+        from inferlift.configure import gateway
 
         assert isinstance(artifact, Scaled)  # noqa: S101
         service = _fleet.current(ctx)
-        up = [s for s in configure.gateway.servers(service.fleet.by_role("gateway")[0]) if s.status.startswith("UP")]
+        up = [s for s in gateway.servers(service.fleet.by_role("gateway")[0]) if s.status.startswith("UP")]
         want = artifact.sizing.replicas + artifact.sizing.spare
         return [Check(name="replicas", ok=len(up) >= want, detail=f"{len(up)} of {want} take requests at the gateway")]
 

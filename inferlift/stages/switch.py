@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from inferlift import ssh
-from inferlift.artifacts import Artifact, Check, Cutover, Figure, Gate, ParityCase, World
+from inferlift.artifacts import Artifact, Check, Cutover, Figure, Gate, ParityCase, SwitchStep, World
 from inferlift.errors import CheckFailed, Held
 from inferlift.ledger import Intent, now
 from inferlift.stages import _fleet, _users
@@ -20,6 +20,10 @@ PARITY_REQUESTS = 12
 
 class Parity(Artifact):
     cases: tuple[ParityCase, ...]
+
+
+class Attempt(Artifact):
+    name: str
 
 
 class SwitchStage(Stage):
@@ -57,11 +61,15 @@ class SwitchStage(Stage):
                 why="; ".join(f"{c.request}: {c.detail}" for c in different[:3]),
                 next_command=f"compare the two sides, then ./invoke switch --profile {ctx.profile.name}",
             )
+        # One attempt keeps its name through kills: the record's journal tells whose roll-back is whose.
+        attempt = ctx.step("attempt", lambda: Attempt(name=ctx.ledger.run), Attempt).name
+        if (ctx.ledger.document("switch_steps") or {}).get("attempt") != attempt:
+            ctx.ledger.set_document("switch_steps", {"attempt": attempt, "steps": []})
         with _users.running(ctx, world, "switch"):
-            outcome = self._switch(ctx, world, service.endpoint.address).run()
+            outcome = self._switch(ctx, world, service.endpoint.address, attempt).run()
         cutover = Cutover(
             name=world.contract.name, old=world.origin.address, new=service.endpoint.address,
-            ttl_before_s=world.ttl_s, ttl_s=ctx.profile.switch.ttl_s, steps=outcome.steps, parity=parity.cases,
+            ttl_before_s=world.ttl_s, ttl_s=ctx.profile.switch.ttl_s, steps=_kept_steps(ctx), parity=parity.cases,
             rehearsed_rollback_s=outcome.rehearsed_rollback_s,
             users=_users.counts(ctx, world, service.endpoint.address, "switch"),
             rolled_back=outcome.rolled_back, rollback_s=outcome.rollback_s, why=outcome.why,
@@ -143,24 +151,24 @@ class SwitchStage(Stage):
             next_command=f"./invoke switch --profile {ctx.profile.name}",
         )
 
-    def _backend(self, ctx: Context, world: World) -> Any:
+    def _backend(self, ctx: Context, world: World, attempt: str = "") -> Any:
         from inferlift.dns.powerdns import PowerDns
 
         service = ctx.ledger.document("service")
         addresses = {world.origin.address} | ({service["endpoint"]["address"]} if service else set())
         return PowerDns(
             world.dns_api, world.dns_key, world.zone, ca=world.contract.ca, names=(world.contract.name,),
-            addresses=tuple(sorted(addresses)), owner=ctx.owner, run=ctx.ledger.run,
+            addresses=tuple(sorted(addresses)), owner=ctx.owner, run=attempt or ctx.ledger.run,
         )  # fmt: skip
 
-    def _switch(self, ctx: Context, world: World, new: str) -> Any:
+    def _switch(self, ctx: Context, world: World, new: str, attempt: str = "") -> Any:
         from inferlift.dns.switch import Switch
 
         return Switch(
-            backend=self._backend(ctx, world), name=world.contract.name, old=world.origin.address, new=new,
+            backend=self._backend(ctx, world, attempt), name=world.contract.name, old=world.origin.address, new=new,
             plan=ctx.profile.switch, ttl_before=world.ttl_s, gates=self._gates(ctx, world), clock=time.time,
             sleep=time.sleep, on_intent=ctx.intent, say=ctx.say, authority=world.authority.address,
-            resolver=world.resolver.address,
+            resolver=world.resolver.address, on_step=lambda step: _keep_step(ctx, step),
         )  # fmt: skip
 
     def _gates(self, ctx: Context, world: World) -> Callable[[int], tuple[Gate, ...]]:
@@ -193,6 +201,17 @@ class SwitchStage(Stage):
         if not recorded:
             raise CheckFailed("the old side recorded no request to replay", why=f"{world.body_log} is empty")
         return parity(_fleet.origin_target(ctx), _fleet.target_of(ctx, _fleet.current(ctx)), recorded, ctx.say)
+
+
+def _keep_step(ctx: Context, step: SwitchStep) -> None:
+    """A step that ended is kept at once: a run that goes on after a kill still reports it."""
+    kept = ctx.ledger.document("switch_steps") or {"attempt": "", "steps": []}
+    ctx.ledger.set_document("switch_steps", {**kept, "steps": [*kept["steps"], step]})
+
+
+def _kept_steps(ctx: Context) -> tuple[SwitchStep, ...]:
+    kept = ctx.ledger.document("switch_steps") or {"steps": []}
+    return tuple(SwitchStep.model_validate(s) for s in kept["steps"])
 
 
 def _old_side(world: World, since: datetime) -> Gate:

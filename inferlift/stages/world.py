@@ -171,7 +171,7 @@ class WorldStage(Stage):
             **{f"{n}_key": f"file:{folder / 'secrets' / n}" for n in ("users", "app", "model", "dns")}
         )
         hosts = (world.origin, world.authority, world.resolver)
-        return configure.apply(hosts, old.PLAYBOOK, variables, secrets, ctx.run_folder / "ansible" / "world", ctx.say)
+        return configure.apply(hosts, old.PLAYBOOK, variables, secrets, folder, ctx.say)
 
 
 def _secret(path: Path) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "ensure",
     "host_image",
     "inventory",
+    "pinned",
     "podman_env",
     "pulumi_bin",
     "tools_for",
@@ -45,6 +46,21 @@ _KINDS = {
     "wheels": _Kind(python_packages.look, python_packages.make),
     "chromium": _Kind(debian.look, debian.make),
 }
+
+
+def pinned() -> dict[str, str]:
+    """Version or digest of what is asked for, by tool; the same on every machine with this revision.
+
+    What Debian installs is the archive's choice and not pinned.
+    """
+    rows = catalogue()
+    return {
+        "pulumi": rows["pulumi"].version,
+        "pulumi-python": f"{rows['pulumi-python'].version}+{rows['pulumi-python'].exec_version}",
+        "host-image": images.recipe(rows["host-image"]),
+        "base-image": images.recipe(rows["base-image"]),
+        "wheels": python_packages.wheel_folder().name,
+    }
 
 
 def tools_for(target: str) -> list[str]:
@@ -71,7 +87,7 @@ def ensure(names: Iterable[str], say: Say) -> None:
     for spec in missing:
         if spec.root:
             debian.require_debian()
-            debian.require_root(f"making {spec.name}", f"./invoke doctor, or: {_bring(spec)}")
+            debian.require_root(f"making {spec.name}", _bring(spec))
     for spec in missing:
         say(f"{spec.name}: making it ({spec.duration})")
         started = time.monotonic()

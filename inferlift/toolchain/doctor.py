@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -11,7 +10,7 @@ from inferlift.toolchain import inventory, tools_for
 from inferlift.toolchain.table import Tool, catalogue
 
 
-def report(target: str) -> list[Tool]:
+def report(target: str = "lab") -> list[Tool]:
     """The tools that a target needs. Raises DeclarationError for a target that no tool is for."""
     names = tools_for(target)
     if not names:
@@ -29,7 +28,7 @@ def exit_code(tools: Sequence[Tool]) -> int:
     return 0 if all(tool.present for tool in tools) else 1
 
 
-def as_text(tools: Sequence[Tool]) -> str:
+def table(tools: Sequence[Tool]) -> str:
     """A table for people, with the command that brings each missing tool."""
     rows = [("tool", "there", "version", "needed by", "detail")]
     rows += [(t.name, "yes" if t.present else "no", t.version or "-", ", ".join(t.needed_by), t.detail) for t in tools]
@@ -44,15 +43,12 @@ def as_text(tools: Sequence[Tool]) -> str:
     return "\n".join(lines)
 
 
-def as_json(tools: Sequence[Tool]) -> str:
-    """One JSON object: ok, verdict, figures (counts) and the tools."""
+def as_object(tools: Sequence[Tool]) -> dict[str, object]:
+    """What `--json` prints: ok, verdict, figures (counts) and the tools."""
     missing = sum(not t.present for t in tools)
-    return json.dumps(
-        {
-            "ok": missing == 0,
-            "verdict": "missing" if missing else "complete",
-            "figures": {"tools": len(tools), "present": len(tools) - missing, "missing": missing},
-            "tools": [asdict(t) for t in tools],
-        },
-        indent=2,
-    )
+    return {
+        "ok": missing == 0,
+        "verdict": "missing" if missing else "complete",
+        "figures": {"tools": len(tools), "present": len(tools) - missing, "missing": missing},
+        "tools": [asdict(t) for t in tools],
+    }

@@ -68,7 +68,7 @@ def look(spec: Spec) -> Tool:
 def make(spec: Spec, say: Say) -> None:
     """Make the tar unless the cache has it, import it unless podman has it. Raises Refusal, Retryable."""
     require_debian()
-    require_root(f"making the {spec.name}", "./invoke doctor")
+    require_root(f"making the {spec.name}", spec.tool(present=False, version=None, detail="").bring)
     name = reference(spec)
     with locked(spec.name, say):
         if name in _imported():
@@ -90,13 +90,19 @@ def make(spec: Spec, say: Say) -> None:
 
 def reference(spec: Spec) -> str:
     """The image's name, tagged by the digest of all that it is made from."""
-    digest = hashlib.sha256()
-    parts = [repr((spec.packages, spec.skip, platform.machine(), _codename())).encode()]
-    parts += [_script(spec).read_bytes(), _sources().read_bytes()]
-    parts += [f.read_bytes() for f in _certificates()]
-    for part in parts:
-        digest.update(hashlib.sha256(part).digest())
-    return f"localhost/inferlift-{spec.name.removesuffix('-image')}:{digest.hexdigest()[:12]}"
+    made_of = repr((spec.packages, spec.skip, platform.machine(), _codename())).encode()
+    files = [_script(spec), _sources(), *_certificates()]
+    digest = _digest(made_of, *(f.read_bytes() for f in files))
+    return f"localhost/inferlift-{spec.name.removesuffix('-image')}:{digest}"
+
+
+def recipe(spec: Spec) -> str:
+    """Digest of our own part of an image: packages and script, not the machine's sources."""
+    return _digest(repr((spec.packages, spec.skip)).encode(), _script(spec).read_bytes())
+
+
+def _digest(*parts: bytes) -> str:
+    return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()[:12]
 
 
 def _mmdebstrap(spec: Spec, tar: Path) -> list[str]:

@@ -112,7 +112,7 @@ def _serve(folder: Path, name: str, model: Path, key: Path) -> tuple[subprocess.
                 "http_threads": 4,
                 "gpu_layers": 0,
             }
-        )  # fmt: skip
+        )
     )
     log = folder / f"{name}.log"
     child = subprocess.Popen(

@@ -206,22 +206,27 @@ def test_destroy_straight_after_a_kill_leaves_nothing(work: Path, tools: Tools, 
     assert kernel_remains(subnet.subnet) == []
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_ends_clean(work: Path, tools: Tools, which: signal.Signals) -> None:
-    run = Run(work, tools)
-    run.wait_for("made network")
-    time.sleep(0.3)
-    run.child.send_signal(which)
-    assert run.child.wait(timeout=60) == 130
+INTERRUPTS = [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.3), (signal.SIGINT, 0.6), (signal.SIGINT, 1.2)]
+
+
+def test_an_interrupt_ends_clean_and_both_deploy_and_destroy_go_on(work: Path, tools: Tools) -> None:
     files = StackFiles(work, *targets_module.FLEET)
-    assert files.locks() == []
-    assert files.pending() == 0
-    assert engine_processes(work) == []
-    lines: list[str] = []
-    settle(work, tools, lines.append)
-    assert lines == []  # there is nothing to settle
-    fleet = apply_fleet(desired(), work, tools, print)
-    assert len(fleet.hosts) == 3
+    for number, (which, delay) in enumerate(INTERRUPTS):
+        run = Run(work, tools)
+        run.wait_for("made network")
+        time.sleep(delay)
+        run.child.send_signal(which)
+        assert run.child.wait(timeout=60) in (130, 0)  # 0: done before the signal came
+        assert files.locks() == []
+        assert files.pending() == 0
+        assert engine_processes(work) == []
+        lines: list[str] = []
+        settle(work, tools, lines.append)
+        assert lines == []  # there is nothing to settle
+        if number % 2:
+            fleet = apply_fleet(desired(), work, tools, print)
+            assert bad(verify_fleet(fleet, work, tools)) == []
+        assert destroy_fleet(FLEET, work, tools, print) == []
 
 
 def test_what_is_not_ours_is_never_touched(work: Path, tools: Tools) -> None:
@@ -236,6 +241,26 @@ def test_what_is_not_ours_is_never_touched(work: Path, tools: Tools) -> None:
         listed = process.run(["podman", "ps", "-a", "--format", "{{.Names}}"], timeout_s=20).stdout.split()
         assert set(names) <= set(listed)
         assert network in process.run(["podman", "network", "ls", "--format", "{{.Name}}"], timeout_s=20).stdout.split()
+
+
+def test_somebody_elses_container_on_our_network_keeps_it(work: Path, tools: Tools) -> None:
+    """Removing the network by force would remove the stranger with it: destroy names the network instead."""
+    fleet = apply_fleet(desired(), work, tools, print)
+    name = f"t-provision-{CLONE}-stranger"
+    command = ["podman", "run", "-d", "--name", name, "--runtime", "runc", "--ulimit", "nofile=20000:20000"]
+    command += ["--ulimit", "nproc=20000:20000", "--network", str(fleet.network), tools.host_image, "sleep", "600"]
+    process.run(["podman", "rm", "-f", name], timeout_s=30, check=False)
+    process.run(command, timeout_s=30, env=process.unmarked())
+    try:
+        lines: list[str] = []
+        assert destroy_fleet(FLEET, work, tools, lines.append) == [f"network {fleet.network}"]
+        assert any("podman does not remove" in line for line in lines)
+        running = process.run(["podman", "ps", "--format", "{{.Names}}"], timeout_s=20).stdout.split()
+        assert name in running
+    finally:
+        process.run(["podman", "rm", "-f", "-t", "0", name], timeout_s=30, check=False)
+    assert destroy_fleet(FLEET, work, tools, print) == []
+    assert remains(fleet) == []
 
 
 def test_plain_pulumi_up_runs_the_same_program(work: Path, tools: Tools) -> None:

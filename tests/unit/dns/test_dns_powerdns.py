@@ -58,8 +58,6 @@ class Handler(BaseHTTPRequestHandler):
         api, parts = self.server, urlsplit(self.path)
         if parts.path.endswith("/config"):
             return self._json([{"name": "enable-lua-records", "value": api.lua}])
-        if parts.path.endswith("/ENABLE-LUA-RECORDS"):
-            return self._json({"kind": "ENABLE-LUA-RECORDS", "metadata": []})
         (name,) = parse_qs(parts.query)["rrset_name"]
         if api.meddle:
             api.meddle, api.serial = api.meddle - 1, api.serial + 1

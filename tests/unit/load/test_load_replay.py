@@ -38,6 +38,10 @@ def test_bursts_stay_bursts() -> None:
     assert max(gaps) == pytest.approx(0.3)
 
 
+def test_a_short_run_inside_a_burst_stays_one() -> None:
+    assert replay_schedule(shape(1e-309, 1e-309, 1e-309, 9.0), 2, 1.0, seed=1)[-1] < 1e-6
+
+
 def test_without_a_rate_the_recorded_one_sped_up() -> None:
     assert replay_schedule(shape(1.0), 5, speedup=4)[-1] == 1.0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from itertools import pairwise
 from typing import Any
 
 from inferlift.provision.podman import Podman
@@ -47,7 +48,7 @@ class StandInPodman(Podman):
             case ("network", "inspect", *names):
                 return 0, json.dumps([self.nets[n] for n in names]), ""
             case ("network", "create", *rest):
-                labels = dict(v.split("=", 1) for k, v in zip(rest, rest[1:], strict=False) if k == "--label")
+                labels = dict(v.split("=", 1) for k, v in pairwise(rest) if k == "--label")
                 subnet = rest[rest.index("--subnet") + 1]
                 self.nets[rest[-1]] = {"name": rest[-1], "labels": labels, "subnets": [{"subnet": subnet}]}
                 return 0, "", ""
@@ -64,7 +65,7 @@ class StandInPodman(Podman):
         raise AssertionError(f"the stand-in does not know {args}")
 
     def _start(self, rest: list[str]) -> tuple[int, str, str]:
-        value = {k: v for k, v in zip(rest, rest[1:], strict=False) if k.startswith("--")}
+        value = {k: v for k, v in pairwise(rest) if k.startswith("--")}
         if value["--ip"] in self.allocated:
             self.add(value["--name"], "created", dict(_labels(rest)))
             return 125, "", f"Error: IPAM error: requested ip address {value['--ip']} is already allocated to container"
@@ -94,5 +95,5 @@ class StandInPodman(Podman):
 
 
 def _labels(rest: list[str]) -> list[tuple[str, str]]:
-    pairs = [v.partition("=") for k, v in zip(rest, rest[1:], strict=False) if k == "--label"]
+    pairs = [v.partition("=") for k, v in pairwise(rest) if k == "--label"]
     return [(key, value) for key, _, value in pairs]

@@ -200,16 +200,16 @@ def test_doctor_says_complete_or_what_brings_the_rest() -> None:
     there = table.Tool("one", True, "1.2", ("poc",), "here", "make one")
     absent = table.Tool("two", False, None, ("load",), "missing: two", "make two")
     assert doctor.exit_code([there]) == 0
-    assert doctor.as_text([there]).endswith("all there")
+    assert doctor.table([there]).endswith("all there")
     assert doctor.exit_code([there, absent]) == 1
-    text = doctor.as_text([there, absent])
+    text = doctor.table([there, absent])
     assert "  make two" in text
     assert "make one" not in text
-    said = json.loads(doctor.as_json([there, absent]))
+    said = json.loads(json.dumps(doctor.as_object([there, absent])))
     assert (said["ok"], said["verdict"]) == (False, "missing")
     assert said["figures"] == {"tools": 2, "present": 1, "missing": 1}
     assert said["tools"][1]["version"] is None
-    assert json.loads(doctor.as_json([there]))["ok"] is True
+    assert doctor.as_object([there])["ok"] is True
 
 
 def test_doctor_knows_the_targets() -> None:
@@ -217,6 +217,15 @@ def test_doctor_knows_the_targets() -> None:
     assert {t.name for t in doctor.report("static")} == {"pulumi", "pulumi-python"}
     with pytest.raises(DeclarationError, match="no target is called gcp"):
         doctor.report("gcp")
+
+
+def test_what_is_pinned_does_not_depend_on_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = toolchain.pinned()
+    assert set(before) == {"pulumi", "pulumi-python", "host-image", "base-image", "wheels"}
+    assert before["pulumi"] == "3.274.1"
+    monkeypatch.setattr(images, "_codename", lambda: "trixie")
+    monkeypatch.setattr(images, "CERTIFICATES", tmp_path)
+    assert toolchain.pinned() == before
 
 
 def test_every_row_has_its_maker_and_a_source() -> None:

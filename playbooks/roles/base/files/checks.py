@@ -24,7 +24,7 @@ def check(name, ok, detail="", skipped=False):
 
 def main(role, checks):
     """Run `checks(manifest, options)`. A check that fails by an exception is a failed check, never a skipped one."""
-    parser = argparse.ArgumentParser(description="Validator of the role " + role)
+    parser = argparse.ArgumentParser(description=f"Validator of the role {role}")
     parser.add_argument("--digest", help="what was deployed, as the operator remembers it")
     parser.add_argument("--local", action="store_true", help="only this host: others may not be ready yet")
     options = parser.parse_args()
@@ -52,16 +52,16 @@ def files(role, manifest, expected):
             wrong.append(f"{path}: {error.strerror}")
             continue
         if digest != row["sha256"]:
-            wrong.append(path + ": content changed")
+            wrong.append(f"{path}: content changed")
         elif now.st_mode & 0o7777 != int(row["mode"], 8):
             wrong.append(f"{path}: mode is {now.st_mode & 0o7777:o}")
         elif (pwd.getpwuid(now.st_uid).pw_name, grp.getgrgid(now.st_gid).gr_name) != (row["owner"], row["group"]):
-            wrong.append(path + ": owner changed")
-    results = [check(role + ": files", not wrong, "; ".join(wrong) or f"{len(manifest['files'])} as deployed")]
+            wrong.append(f"{path}: owner changed")
+    results = [check(f"{role}: files", not wrong, "; ".join(wrong) or f"{len(manifest['files'])} as deployed")]
     if expected is not None:
         same = manifest["digest"] == expected
         detail = "as deployed last" if same else "deployed by somebody else, or by another version"
-        results.append(check(role + ": digest", same, detail))
+        results.append(check(f"{role}: digest", same, detail))
     return results
 
 

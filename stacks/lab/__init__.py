@@ -1,0 +1,1 @@
+"""Pulumi program: the lab's fleet."""
