@@ -207,6 +207,24 @@ class Memory(Artifact):
     explain: tuple[str, ...]  # the formulas with the numbers in them
 
 
+class Offer(Artifact):
+    """One kind of host. Sizes are None where the profile says them (lab) or nobody does (own hosts)."""
+
+    name: str
+    gpu: str | None = None  # as the cloud's API calls it
+    gpu_count: int = 0
+    gpu_fraction: float = 1.0  # below 1: a slice of one GPU
+    vram_mib: int | None = None  # usable, of one GPU
+    vcpu: float | None = None
+    ram_gib: float | None = None
+    usd_per_hour: float | None = None  # on demand, the compute alone; None: unknown
+    region: str | None = None
+    offered: bool | None = None  # in that region; None: unknown
+    source: str
+    date: str
+    note: str = ""
+
+
 class OfferResult(Artifact):
     offer: str  # instance type, or "lab host 0.7 CPU"
     fits: bool

@@ -37,7 +37,6 @@ __all__ = [
     "apply",
     "ensure_ca",
     "fleet_certificates",
-    "fleet_certificates",
     "fleet_secrets",
     "fleet_variables",
     "issue",

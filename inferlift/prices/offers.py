@@ -7,8 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from inferlift.artifacts import Offer
 from inferlift.errors import DeclarationError
 
 REGION = "eu-central-1"  # of the aws table where none is named
@@ -16,26 +15,6 @@ _AWS_PRICE = {
     "eu-central-1": ("usd_h_eu_central_1", "price_eu_source"),
     "us-east-1": ("usd_h_us_east_1", "price_us_source"),
 }
-
-
-class Offer(BaseModel):
-    """One kind of host. Sizes are None where the profile says them (lab) or nobody does (own hosts)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: str
-    gpu: str | None = None  # as the cloud's API calls it
-    gpu_count: int = 0
-    gpu_fraction: float = 1.0  # below 1: a slice of one GPU
-    vram_mib: int | None = None  # usable, of one GPU
-    vcpu: float | None = None
-    ram_gib: float | None = None
-    usd_per_hour: float | None = None  # on demand, the compute alone; None: unknown
-    region: str | None = None
-    offered: bool | None = None  # in that region; None: unknown
-    source: str
-    date: str
-    note: str = ""
 
 
 @cache

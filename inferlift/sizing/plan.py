@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from inferlift.artifacts import Evidence, Figure, Memory, OfferResult, Sizing
+from inferlift.artifacts import Evidence, Figure, Memory, Offer, OfferResult, Sizing
 from inferlift.errors import DeclarationError
-from inferlift.prices import Offer
 from inferlift.profile import Profile
 from inferlift.sizing import hardware
 from inferlift.sizing.capacity import mean_rps, needed_replicas, peak_rps

@@ -19,8 +19,9 @@ from inferlift.artifacts import (
     World,
 )
 from inferlift.errors import CheckFailed
+from inferlift.ledger import Intent
 from inferlift.secret import resolve
-from inferlift.stages.base import Context
+from inferlift.stages.base import Context, Settled
 from inferlift.tree import tree_digest
 
 DATA = "/srv/data"
@@ -118,6 +119,15 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
     for name, look in parts.items():
         ctx.start_probe(name, _guarded(name, look))
     return [c for name, look in parts.items() for c in ctx.probe(name, look)]
+
+
+def settle_fleet(ctx: Context, intent: Intent) -> Settled:
+    if intent.action == "provision":
+        from inferlift import provision
+
+        provision.settle(ctx.folder, ctx.tools(), ctx.say)
+        return "adopted"  # what exists is adopted by label when the step is repeated
+    return "absent"
 
 
 def contract_of(ctx: Context) -> Contract:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from inferlift.artifacts import Artifact, Check, Evidence, Figure, LoadRun, Measurement, Quality, Service, Sizing
+from inferlift.artifacts import Artifact, Check, Evidence, Figure, LoadRun, Measurement, Quality, Service
 from inferlift.errors import CheckFailed, Held
 from inferlift.ledger import digest, now
 from inferlift.stages import _fleet
+from inferlift.stages._common import questions, sizing_part
 from inferlift.stages.base import Context, Stage
-from inferlift.stages.size import sizing_part
 
 # The shape is offered at this share of what a short saturated warm-up reached: a test at the edge of what the
 # replica can do, without a queue that only grows.
@@ -31,7 +31,7 @@ class LoadStage(Stage):
             "load": ctx.profile.load,
             "sizing": sizing_part(ctx),
             "in_flight_peak": evidence.in_flight_peak if evidence else None,
-            "prompts": digest(_prompts(ctx)),
+            "prompts": digest(questions(ctx)),
         }
 
     def preview(self, ctx: Context) -> list[str]:
@@ -117,7 +117,7 @@ class LoadStage(Stage):
         requests = more["requests"]
         return plan(
             target=_fleet.target_of(ctx, service),
-            prompts=_prompts(ctx),
+            prompts=questions(ctx),
             max_tokens=ctx.profile.requests.output_tokens,
             request_timeout_s=ctx.profile.load.request_timeout_s,
             deadline_s=max(120.0, requests * 1.5),
@@ -139,7 +139,7 @@ class LoadStage(Stage):
 
         count = ctx.profile.load.origin_requests
         plan = LoadPlan(
-            target=_fleet.origin_target(ctx), requests=count, users=2, prompts=_prompts(ctx),
+            target=_fleet.origin_target(ctx), requests=count, users=2, prompts=questions(ctx),
             max_tokens=ctx.profile.requests.output_tokens, request_timeout_s=ctx.profile.load.request_timeout_s,
             deadline_s=600, label="old", samples=ctx.path("samples") / f"load-old-{ctx.ledger.run}.jsonl",
         )  # fmt: skip
@@ -160,11 +160,3 @@ class LoadStage(Stage):
                 why=why,
                 next_command=f"./invoke approve --profile {ctx.profile.name} --reason '...'",
             )
-
-
-def _prompts(ctx: Context) -> tuple[str, ...]:
-    """The questions that are asked, one a line."""
-    path = ctx.root / "profiles" / "demo" / "questions.txt"
-    return (
-        tuple(line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()) if path.exists() else ()
-    )

@@ -40,7 +40,7 @@ class PocStage(Stage):
         return _fleet.verify_service(ctx, _fleet.current(ctx))
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
-        return settle_fleet(ctx, intent)
+        return _fleet.settle_fleet(ctx, intent)
 
     def undo(self, ctx: Context) -> list[str]:
         from inferlift import provision
@@ -54,12 +54,3 @@ class PocStage(Stage):
         assert isinstance(artifact, Service)  # noqa: S101
         skipped = f", {len(artifact.configured.skipped)} things skipped here" if artifact.configured.skipped else ""
         return f"{len(artifact.fleet.hosts)} hosts, {len(artifact.checks)} checks ok, answers at {artifact.endpoint.address}{skipped}"
-
-
-def settle_fleet(ctx: Context, intent: Intent) -> Settled:
-    if intent.action == "provision":
-        from inferlift import provision
-
-        provision.settle(ctx.folder, ctx.tools(), ctx.say)
-        return "adopted"  # what exists is adopted by label when the step is repeated
-    return "absent"

@@ -10,9 +10,8 @@ from inferlift.artifacts import Artifact, Check, Figure, Gate, LoadRun, Measurem
 from inferlift.errors import CheckFailed
 from inferlift.ledger import Intent, digest, now
 from inferlift.stages import _fleet
+from inferlift.stages._common import questions
 from inferlift.stages.base import Context, Settled, Stage
-from inferlift.stages.load import _prompts
-from inferlift.stages.poc import settle_fleet
 
 
 class ScaleStage(Stage):
@@ -90,7 +89,7 @@ class ScaleStage(Stage):
         return artifact.model_copy(update={"service": service})
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
-        return settle_fleet(ctx, intent)
+        return _fleet.settle_fleet(ctx, intent)
 
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, Scaled)  # noqa: S101
@@ -114,7 +113,7 @@ class ScaleStage(Stage):
 
         users = ctx.profile.requests.in_flight_peak
         plan = LoadPlan(
-            target=_fleet.target_of(ctx, service), requests=users, users=users, prompts=_prompts(ctx),
+            target=_fleet.target_of(ctx, service), requests=users, users=users, prompts=questions(ctx),
             max_tokens=ctx.profile.requests.output_tokens,
             # a request may take the whole deadline: it waits in the gateway's queue
             request_timeout_s=max(ctx.profile.load.request_timeout_s, limit_s), deadline_s=limit_s * 1.5,

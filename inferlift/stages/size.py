@@ -6,6 +6,7 @@ from typing import Any
 
 from inferlift.artifacts import Artifact, Check, Evidence, Sizing
 from inferlift.ledger import digest
+from inferlift.stages._common import sizing_part
 from inferlift.stages.base import Context, Stage
 
 
@@ -45,14 +46,6 @@ def compute(ctx: Context) -> Sizing:
     from inferlift.sizing import size
 
     return size(ctx.profile, ctx.optional("audit", Evidence), offers(ctx.profile.target))
-
-
-def sizing_part(ctx: Context) -> dict[str, Any]:
-    p = ctx.profile
-    return {
-        "model": p.model, "server": p.server, "requests": p.requests, "targets": p.targets,
-        "operations": p.operations, "budget": p.budget, "lab": [p.lab.model_cpus, p.lab.model_memory_mb] if p.lab else None,
-    }  # fmt: skip
 
 
 def describe(sizing: Sizing) -> str:

@@ -12,8 +12,8 @@ from inferlift.artifacts import Artifact, Check, Cutover, Figure, Gate, ParityCa
 from inferlift.errors import CheckFailed, Held
 from inferlift.ledger import Intent, now
 from inferlift.stages import _fleet, _users
+from inferlift.stages._common import questions
 from inferlift.stages.base import Context, Settled, Stage
-from inferlift.stages.load import _prompts
 
 PARITY_REQUESTS = 12
 
@@ -119,7 +119,7 @@ class SwitchStage(Stage):
             return "absent"
         world = ctx.need("world", World)
         outcome = dns.settle(self._backend(ctx, world).read(world.contract.name), intent.planned)
-        return outcome if outcome in ("done", "absent") else "unknown"  # type: ignore[return-value]
+        return outcome if outcome in ("done", "absent") else "unknown"
 
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, Cutover)  # noqa: S101
@@ -185,7 +185,7 @@ class SwitchStage(Stage):
             count = ctx.profile.switch.min_samples
             plan = LoadPlan(
                 target=_fleet.target_of(ctx, service), requests=count, users=min(count, ctx.profile.server.slots),
-                prompts=_prompts(ctx), max_tokens=ctx.profile.requests.output_tokens, request_timeout_s=30,
+                prompts=questions(ctx), max_tokens=ctx.profile.requests.output_tokens, request_timeout_s=30,
                 deadline_s=120, label=f"{weight} %", samples=ctx.path("samples") / f"switch-{weight}-{ctx.ledger.run}.jsonl",
             )  # fmt: skip
             new_side = gates(targets, run(plan, ctx.say), None, minimum_requests=count)

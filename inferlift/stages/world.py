@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from inferlift.artifacts import Artifact, Check, Configured, Contract, LoadRun, Route, World
 from inferlift.errors import CheckFailed
 from inferlift.ledger import Intent
+from inferlift.stages._common import questions
 from inferlift.stages.base import Context, Settled, Stage
-from inferlift.stages.load import _prompts
 from inferlift.tree import tree_digest
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class WorldStage(Stage):
             run = ctx.step(
                 "traffic",
                 lambda: drive(
-                    _origin(ctx, world), lab.traffic_requests, lab.traffic_users, _prompts(ctx),
+                    _origin(ctx, world), lab.traffic_requests, lab.traffic_users, questions(ctx),
                     max_tokens=ctx.profile.requests.output_tokens,
                     samples=ctx.path("samples") / f"traffic-{ctx.ledger.run}.jsonl", say=ctx.say,
                 ),
@@ -165,7 +165,7 @@ class WorldStage(Stage):
             certificate_key=world.contract.certificate_key.removeprefix("file:"),
             api_certificate=str(certificate),
             api_certificate_key=str(key),
-            wheels=str(toolchain.wheels()[0].parent),
+            wheels=toolchain.wheels()[0].parent,
         )
         secrets = old.world_secrets(
             **{f"{n}_key": f"file:{folder / 'secrets' / n}" for n in ("users", "app", "model", "dns")}

@@ -12,11 +12,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlift.artifacts import Evidence, Figure
+from inferlift.artifacts import Evidence, Figure, Offer
 from inferlift.audit import audit
 from inferlift.declaration import load
 from inferlift.errors import DeclarationError
-from inferlift.prices import Offer, offers
+from inferlift.prices import offers
 from inferlift.profile import Model, Profile, Server
 from inferlift.sizing import deadline_s, evidence_inputs, needed_replicas, size
 from inferlift.sizing.hardware import assumptions, gpu, gpus

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hosts import host
+from configure_hosts import host
 
 from inferlift import ssh
 from inferlift.artifacts import Host

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hosts import fleet
+from configure_hosts import fleet
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +41,7 @@ def test_no_text_passes_for_a_validation(output: str) -> None:
 
 def digests(folder: Path, *names: str) -> None:
     roles = {"gateway-1": "gateway", "monitor-1": "monitor"}
-    rows = {n: {role: "d" for role in ROLES[roles.get(n, "model")]} for n in names}
+    rows = {n: dict.fromkeys(ROLES[roles.get(n, "model")], "d") for n in names}
     (folder / "digests.json").write_text(json.dumps(rows))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hosts import contract, fleet, images, profile
+from configure_hosts import contract, fleet, images, profile
 
 from inferlift.artifacts import Fleet, Images
 from inferlift.configure.variables import (

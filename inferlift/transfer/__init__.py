@@ -1,0 +1,5 @@
+"""Moves a data folder over SSH: resumable, compared by checksums on both sides, checked again quickly later."""
+
+from inferlift.transfer.copy import copy, verify
+
+__all__ = ["copy", "verify"]
