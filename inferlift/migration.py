@@ -1,4 +1,4 @@
-"""The ordered stages of one migration: what is done is verified, what is missing is run, what a kill left is settled."""
+"""The ordered stages of one migration: the done are verified, the missing run, what a kill left is settled."""
 
 from __future__ import annotations
 

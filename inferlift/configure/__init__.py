@@ -12,7 +12,14 @@ if TYPE_CHECKING:
     from inferlift.configure.certificates import Ca, ensure_ca, issue
     from inferlift.configure.runner import apply
     from inferlift.configure.validators import validate
-    from inferlift.configure.variables import FleetVariables, fleet_certificates, fleet_secrets, fleet_variables
+    from inferlift.configure.variables import (
+        MONITOR_USER,
+        SYNTHETIC_HEADER,
+        FleetVariables,
+        fleet_certificates,
+        fleet_secrets,
+        fleet_variables,
+    )
 
 _HOME = {
     "apply": "runner",
@@ -20,7 +27,6 @@ _HOME = {
     "ensure_ca": "certificates",
     "issue": "certificates",
     "FleetVariables": "variables",
-    "fleet_certificates": "variables",
     "fleet_secrets": "variables",
     "fleet_variables": "variables",
     "validate": "validators",

@@ -122,7 +122,15 @@ def difference(state: RecordState) -> str:
 
 
 def settle(state: RecordState, intended: Journal | dict[str, Any]) -> Settled:
-    """How a write whose outcome is unknown ended: `done`, `absent` (not written), or `foreign` (someone else wrote)."""
+    """How a write whose outcome is unknown ended: `done`, `absent` (not written), or `foreign` (someone else wrote).
+
+    `intended` is what the intent planned: a journal, or `{"restored": ...}` where the record is given back.
+    """
+    if isinstance(intended, dict) and "restored" in intended:
+        given_back = tuple(RRset.model_validate(r) for r in intended["restored"])
+        if state.journal is None:
+            return "done" if state.raw == given_back else "foreign"
+        return "absent" if agrees(state, state.journal) else "foreign"
     meant = Journal.model_validate(intended) if isinstance(intended, dict) else intended
     journal = state.journal
     if state.kind == "foreign":

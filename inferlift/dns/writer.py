@@ -92,7 +92,8 @@ class Writer:
         )
         change = self.backend.propose(state, found)
         self.say(change.text)
-        with self.intent("restore", self.name, _dump(state), {"journal": None, "ttl_s": before.ttl_s}):
+        planned = {"restored": [r.model_dump(mode="json") for r in change.after.raw]}
+        with self.intent("restore", self.name, _dump(state), planned):
             self._apply(change)
 
     def _apply(self, change: Change) -> None:

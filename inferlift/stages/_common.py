@@ -11,7 +11,8 @@ def sizing_part(ctx: Context) -> dict[str, Any]:
     p = ctx.profile
     return {
         "model": p.model, "server": p.server, "requests": p.requests, "targets": p.targets,
-        "operations": p.operations, "budget": p.budget, "lab": [p.lab.model_cpus, p.lab.model_memory_mb] if p.lab else None,
+        "operations": p.operations, "budget": p.budget,
+        "lab": [p.lab.model_cpus, p.lab.model_memory_mb] if p.lab else None,
     }  # fmt: skip
 
 

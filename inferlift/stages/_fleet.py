@@ -32,8 +32,7 @@ READY_WITHIN_S = 60
 def desired(ctx: Context, **floors: int) -> DesiredFleet:
     """The one fleet document, with this stage's floor raised; nobody's floor is lowered here."""
     known = ctx.ledger.document("floors") or {}
-    merged = {**known, **{k: v for k, v in floors.items()}}
-    return document(ctx, merged)
+    return document(ctx, {**known, **floors})
 
 
 def document(ctx: Context, floors: dict[str, int]) -> DesiredFleet:

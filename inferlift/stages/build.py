@@ -42,7 +42,7 @@ class BuildStage(Stage):
         dockerfile = Path(ctx.need("world", World).dockerfile)
         base = toolchain.base_image()
         rewritten = rewrite(dockerfile.read_text(encoding="utf-8"), base)
-        image = ctx.step(
+        return ctx.step(
             "build",
             lambda: Images(
                 images=(
@@ -63,7 +63,6 @@ class BuildStage(Stage):
             subject=str(dockerfile),
             planned={"base": base},
         )
-        return image
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
         from inferlift.images import verify

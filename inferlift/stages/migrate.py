@@ -56,4 +56,4 @@ class MigrateStage(Stage):
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, Transfer)  # noqa: S101
         second = artifact.passes[-1].files if len(artifact.passes) > 1 else 0
-        return f"{artifact.files} files, {artifact.bytes / 1e6:.1f} MB, checksums equal, {second} changed in the second pass"
+        return f"{artifact.files} files, {artifact.bytes / 1e6:.1f} MB, checksums equal, {second} in the second pass"

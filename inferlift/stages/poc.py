@@ -53,4 +53,5 @@ class PocStage(Stage):
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, Service)  # noqa: S101
         skipped = f", {len(artifact.configured.skipped)} things skipped here" if artifact.configured.skipped else ""
-        return f"{len(artifact.fleet.hosts)} hosts, {len(artifact.checks)} checks ok, answers at {artifact.endpoint.address}{skipped}"
+        hosts, checks = len(artifact.fleet.hosts), len(artifact.checks)
+        return f"{hosts} hosts, {checks} checks ok, answers at {artifact.endpoint.address}{skipped}"

@@ -38,7 +38,7 @@ class ScaleStage(Stage):
         )
         return [
             f"raise the fleet to {n} model hosts",
-            f"{ctx.profile.requests.in_flight_peak} requests in flight at once, twice; one replica is killed in the second run",
+            f"{ctx.profile.requests.in_flight_peak} requests in flight at once, twice; then one replica is killed",
         ]
 
     def run(self, ctx: Context) -> Scaled:
@@ -59,8 +59,8 @@ class ScaleStage(Stage):
             ),
         )
         result = Scaled(
-            service=service, sizing=sizing, acceptance=whole, deadline_s=limit_s, with_loss=loss.run, lost_host=loss.host,
-            in_flight_on_lost=loss.in_flight, gates=gates,
+            service=service, sizing=sizing, acceptance=whole, deadline_s=limit_s, with_loss=loss.run,
+            lost_host=loss.host, in_flight_on_lost=loss.in_flight, gates=gates,
         )  # fmt: skip
         bad = [g for g in gates if g.verdict != "pass"]
         if bad:

@@ -46,7 +46,7 @@ class SwitchStage(Stage):
         return [
             f"replay {PARITY_REQUESTS} recorded requests on both sides and compare",
             f"lower the TTL of {name} to {plan.ttl_s} s and wait one old TTL",
-            f"move weights {' -> '.join(str(w) for w in plan.steps)} %, back by itself after {plan.failures_to_roll_back} bad gates",
+            f"move weights {' -> '.join(map(str, plan.steps))} %; {plan.failures_to_roll_back} bad gates move them back",
         ]
 
     def run(self, ctx: Context) -> Cutover:
@@ -79,7 +79,7 @@ class SwitchStage(Stage):
             raise CheckFailed(
                 "the switch rolled itself back: users are on the old side",
                 why=outcome.why,
-                next_command=f"./invoke status --profile {ctx.profile.name}; mend the new side, then ./invoke switch again",
+                next_command=f"mend the new side, then ./invoke switch --profile {ctx.profile.name}",
             )
         if failed := sum(u.failed for u in cutover.users):
             raise Held(
@@ -186,7 +186,8 @@ class SwitchStage(Stage):
             plan = LoadPlan(
                 target=_fleet.target_of(ctx, service), requests=count, users=min(count, ctx.profile.server.slots),
                 prompts=questions(ctx), max_tokens=ctx.profile.requests.output_tokens, request_timeout_s=30,
-                deadline_s=120, label=f"{weight} %", samples=ctx.path("samples") / f"switch-{weight}-{ctx.ledger.run}.jsonl",
+                deadline_s=120, label=f"{weight} %",
+                samples=ctx.path("samples") / f"switch-{weight}-{ctx.ledger.run}.jsonl",
             )  # fmt: skip
             new_side = gates(targets, run(plan, ctx.say), None, minimum_requests=count)
             return (*new_side, _users.gate(ctx, "switch", began), _old_side(world, began))

@@ -66,9 +66,8 @@ def copy(
         say(f"pass {number}: {source.name} to {', '.join(h.name for h in destinations)}")
         checksum = bool(differing)
         passes.append(_pass(source, source_path, destinations, destination_path, staging, checksum, bandwidth_kbps))
-        say(
-            f"pass {number}: {passes[-1].files} files, {passes[-1].bytes_sent / 1e6:.1f} MB in {passes[-1].seconds:.1f} s"
-        )
+        last = passes[-1]
+        say(f"pass {number}: {last.files} files, {last.bytes_sent / 1e6:.1f} MB in {last.seconds:.1f} s")
         if number == 1 and max_passes > 1:
             continue
         after = _scan(source, source_path)
@@ -97,11 +96,9 @@ def verify(transfer: Transfer, destinations: Sequence[Host], destination_path: s
         now, sealed = answer["now"], answer["sealed"]
         assert isinstance(now, dict) and isinstance(sealed, dict)  # noqa: S101, PT018 - on_host.look
         if sealed.get("manifest") != transfer.manifest:
-            return Check(
-                name=name, ok=False, detail=f"{destination_path} holds another transfer's data or an unfinished one"
-            )
+            return Check(name=name, ok=False, detail=f"{destination_path} is not sealed as this transfer's copy")
         if (now["files"], now["bytes"]) != (transfer.files, transfer.bytes):
-            detail = f"{now['files']} files, {now['bytes']} bytes; {transfer.files} files, {transfer.bytes} bytes were copied"
+            detail = f"{now['files']} files, {now['bytes']} bytes; copied were {transfer.files} and {transfer.bytes}"
             return Check(name=name, ok=False, detail=detail)
         same = now["quick"] == sealed.get("quick")
         return Check(name=name, ok=same, detail=f"{now['files']} files" if same else "changed since it was verified")

@@ -19,7 +19,6 @@ from inferlift.artifacts import Artifact
 from inferlift.ledger import reading
 from inferlift.profile import ROOT
 
-
 A = TypeVar("A", bound=Artifact)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +76,5 @@ def where(tmp_path: Path) -> migration.Place:
 
 
 @pytest.fixture
-def as_root(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def as_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    yield

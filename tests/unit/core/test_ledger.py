@@ -129,4 +129,4 @@ def test_exit_code_and_message_of_a_run_are_kept(tmp_path: Path) -> None:
     with pytest.raises(InferliftError), opened(tmp_path):
         raise Refusal("not now")
     with opened(tmp_path) as ledger:
-        assert [r[5:] for r in ledger.runs()][0] == (2, "not now")
+        assert next(r[5:] for r in ledger.runs()) == (2, "not now")

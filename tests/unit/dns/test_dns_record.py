@@ -100,3 +100,11 @@ EARLIER = journal(sequence=2, phase="weighted", intended={OLD: 100, NEW: 0})
 def test_settle(state: object, meant: object, outcome: str) -> None:
     assert settle(state, meant) == outcome  # type: ignore[arg-type]
     assert settle(state, meant.model_dump(mode="json")) == outcome  # type: ignore[arg-type,attr-defined]
+
+
+def test_settle_of_a_record_given_back() -> None:
+    planned = {"restored": [r.model_dump(mode="json") for r in simple(10).raw]}
+    assert settle(simple(10), planned) == "done"
+    assert settle(stands({OLD: 90, NEW: 10}, MEANT), planned) == "absent"
+    assert settle(simple(60), planned) == "foreign"
+    assert settle(stands({OLD: 50, NEW: 50}, MEANT), planned) == "foreign"

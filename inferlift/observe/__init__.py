@@ -1,0 +1,6 @@
+"""What the fleet's Prometheus has stored, and what it says about the moved workload."""
+
+from inferlift.observe.prometheus import Prometheus
+from inferlift.observe.watch import judge, up
+
+__all__ = ["Prometheus", "judge", "up"]
