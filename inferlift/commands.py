@@ -45,6 +45,8 @@ def deploy(
         finally:
             page = write_report(ctx)
         lockfile.write(ctx)
+        if given is not None:
+            lockfile.enforce_resolved(ctx, given)
         ctx.progress.note(f"report    {page}")
     return 0
 

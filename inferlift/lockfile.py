@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from inferlift import __version__
-from inferlift.artifacts import Cutover, Evidence, Images, Measurement, Scaled, Sizing, Watch
-from inferlift.errors import DeclarationError, Refusal
+from inferlift.artifacts import Cutover, Evidence, Images, Measurement, Scaled, Service, Sizing, Watch
+from inferlift.errors import CheckFailed, DeclarationError, Refusal
 from inferlift.ledger import digest, write_atomically
 from inferlift.stages.base import Context
 from inferlift.tree import tree_digest
@@ -19,7 +19,6 @@ SEED = 20261130
 
 def collect(ctx: Context) -> dict[str, Any]:
     """What can be resolved before anything is made; each entry is compared by `--locked`."""
-    from inferlift import toolchain
     from inferlift.prices import offers
 
     return {
@@ -30,7 +29,7 @@ def collect(ctx: Context) -> dict[str, Any]:
         "prices": digest(offers(ctx.profile.target)),
         "playbooks": tree_digest(ctx.root / "playbooks"),
         "templates": tree_digest(ctx.root / "templates"),
-        "tools": toolchain.pinned(),
+        "toolchain": [tree_digest(ctx.root / "inferlift" / "toolchain", kind) for kind in ("*.yaml", "*.txt", "go.*")],
         "seed": SEED,
     }
 
@@ -39,7 +38,9 @@ def write(ctx: Context) -> Path:
     """lock.json beside the ledger and in the run's folder, with what this run resolved and measured."""
     images = ctx.optional("build", Images)
     body = {
-        "lock": collect(ctx) | {"images": {i.name: i.digest for i in images.images} if images else {}},
+        "lock": collect(ctx),
+        "resolved": resolved(ctx),
+        "images": {i.name: i.digest for i in images.images} if images else {},
         "figures": figures(ctx),
     }
     text = json.dumps(body, indent=1, sort_keys=True)
@@ -61,6 +62,23 @@ def enforce(ctx: Context, path: Path) -> None:
         )
 
 
+def resolved(ctx: Context) -> dict[str, str]:
+    """Versions that only the finished hosts can tell: Debian's packages as installed, the model server, the kernel."""
+    service = ctx.optional("poc", Service)
+    return dict(service.versions) if service else {}
+
+
+def enforce_resolved(ctx: Context, path: Path) -> None:
+    """Raises CheckFailed naming each version that came out differently from the lock file's."""
+    wanted, here = read(path).get("resolved") or {}, resolved(ctx)
+    if differ := [k for k in sorted(wanted) if wanted[k] != here.get(k)]:
+        raise CheckFailed(
+            f"the hosts differ from {path}: {', '.join(differ)}",
+            why="; ".join(_difference(k, wanted[k], here.get(k)) for k in differ),
+            next_command="point apt at the snapshot that the lock file was written with, then run the same command again",
+        )
+
+
 def read(path: Path) -> dict[str, Any]:
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
@@ -79,7 +97,7 @@ def diff(a: Path, b: Path) -> list[str]:
     """What differs between two runs' lock files: versions first, then figures. No line: the same."""
     first, second = read(a), read(b)
     lines = []
-    for part in ("lock", "figures"):
+    for part in ("lock", "resolved", "images", "figures"):
         left, right = first.get(part, {}), second.get(part, {})
         for key in sorted({*left, *right}):
             if digest(left.get(key)) != digest(right.get(key)):

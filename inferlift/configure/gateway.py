@@ -93,12 +93,11 @@ def requests_since(host: Host, seconds: float) -> int:
     Our own ones, marked by the fleet's synthetic key, and strangers without a valid key are no users. Source: the
     access log in the journal.
     """
-    now = _ssh(host, "date +%s.%N").strip()
-    since = f"{float(now) - seconds:.3f}"
+    now = float(_ssh(host, "date +%s.%N"))
+    # The journal's own time is the request's end; a queued one may have started long before.
     script = (
-        f"journalctl -u haproxy --since '@{int(float(since))}' -o cat --no-pager"
-        f""" | sed -n 's/^{{"at":\\([0-9.]*\\),.*"who":"user".*/\\1/p'"""
-        f" | awk '$1 >= {since} {{n++}} END {{print n+0}}'"
+        f"journalctl -u haproxy --since @{int(now - seconds)} -o short-unix --no-pager"
+        f""" | awk '$1 >= {now - seconds:.3f} && /"who":"user"/ {{ n++ }} END {{ print n + 0 }}'"""
     )
     return int(_ssh(host, script)) + queue(host).in_flight
 

@@ -15,11 +15,11 @@ import shlex
 import signal
 import subprocess
 import sys
-import threading
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from pulumi import automation
 from pulumi.automation._cmd import CommandResult, OnOutput
@@ -212,33 +212,27 @@ class InterruptibleCommand(automation.PulumiCommand):
     ) -> CommandResult:
         argv = [self.command, "--non-interactive", *args]
         env = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true", PARENT: parent_mark()}
-        child = subprocess.Popen(
-            ["setpriv", "--pdeathsig", "INT", *argv],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            cwd=cwd,
-            env=env,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
-        texts: tuple[list[str], list[str]] = ([], [])
-        readers = [
-            threading.Thread(target=_read, args=(stream, text, tell), daemon=True)
-            for stream, text, tell in zip((child.stdout, child.stderr), texts, (on_output, on_error), strict=True)
-        ]
-        try:
-            for reader in readers:
-                reader.start()
-            child.wait()
-        except BaseException:
-            _interrupt(child)
-            raise
-        finally:
-            for reader in readers:
-                reader.join(timeout=5)
-        result = CommandResult(stdout="\n".join(texts[0]), stderr="\n".join(texts[1]), code=child.returncode)
+        # Into files, not pipes: when this process dies, a broken pipe would kill the engine before its clean end.
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+            child = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "INT", *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=cwd,
+                env=env,
+                start_new_session=True,
+            )
+            try:
+                child.wait()
+            except BaseException:
+                _interrupt(child)
+                raise
+            result = CommandResult(stdout=_text(out), stderr=_text(err), code=child.returncode)
+        for text, tell in ((result.stdout, on_output), (result.stderr, on_error)):
+            if tell:
+                for line in text.splitlines():
+                    tell(line)
         if child.returncode:
             raise create_command_error(result)
         return result
@@ -269,7 +263,7 @@ def _words(metadata: Any) -> str:
     return f"{kind} {metadata.urn.rpartition('::')[2]}" if kind != "network" else "network"
 
 
-def _interrupt(child: subprocess.Popen[str]) -> None:
+def _interrupt(child: subprocess.Popen[bytes]) -> None:
     """Exactly one SIGINT, then wait for the clean end; further interrupts do not shorten it."""
     if child.poll() is None:
         child.send_signal(signal.SIGINT)
@@ -283,12 +277,9 @@ def _interrupt(child: subprocess.Popen[str]) -> None:
         child.wait()
 
 
-def _read(stream: Any, text: list[str], tell: OnOutput | None) -> None:
-    for line in stream:
-        text.append(line.rstrip())
-        if tell:
-            tell(line.rstrip())
-    stream.close()
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return "\n".join(line.rstrip() for line in file.read().decode(errors="replace").splitlines())
 
 
 def _version(binary: Path, home: Path) -> VersionInfo:

@@ -221,6 +221,7 @@ class Podman:
 
     def _create(self, spec: HostSpec) -> None:
         network = self.ensure_network(spec.owner)
+        _room_for_systemd()
         journal.note_host(spec.owner, spec.container)
         rights = ["--privileged"] if spec.role == "model" else ["--cap-add", "NET_ADMIN"]
         labels = {OWNER: spec.owner, ROLE: spec.role, NAME: spec.name, SPEC: spec.digest, SITE: spec.site}
@@ -326,7 +327,7 @@ key=/etc/ssh/ssh_host_ed25519_key
 if ! [ -s $key.pub ]; then rm -f $key; ssh-keygen -q -t ed25519 -N '' -C '' -f $key; fi
 case "$(timeout 2 systemctl is-system-running --wait 2>&1 || true)" in
   running|degraded) ;;
-  *) echo "systemd: $(systemctl is-system-running 2>&1) $(systemctl list-jobs --no-legend 2>&1 | head -n 3)" >&2; exit 1;;
+  *) echo "systemd: $(systemctl is-system-running 2>&1)" >&2; systemctl list-jobs --no-legend >&2; exit 1;;
 esac
 if ! systemctl --quiet is-active ssh; then systemctl reset-failed ssh; systemctl start ssh; fi
 systemctl --quiet is-active ssh
@@ -351,6 +352,16 @@ def _container(item: Json) -> Container:
         network=network,
         sandbox=settings.get("SandboxKey") or None,
     )
+
+
+def _room_for_systemd(limit: Path = Path("/proc/sys/fs/inotify/max_user_instances"), wanted: int = 1024) -> None:
+    """Raise the kernel's default of 128 inotify instances (until the next boot): a booted host holds about 6.
+
+    Past it systemd stops at boot, some 20 hosts on. A machine that forbids this keeps its limit.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        if int(limit.read_text()) < wanted:
+            limit.write_text(f"{wanted}\n")
 
 
 def _quota(cgroup: str, declared: float | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from inferlift import ssh
 from inferlift.artifacts import (
     Check,
     Configured,
@@ -217,7 +218,22 @@ def _service(ctx: Context, fleet: Fleet, contract: Contract, configured: Configu
             why="; ".join(f"{c.name}: {c.detail}" for c in bad[:4]),
             next_command=f"./invoke {ctx.stage} --profile {ctx.profile.name} -v",
         )
-    return draft.model_copy(update={"checks": tuple(checks)})
+    return draft.model_copy(update={"checks": tuple(checks), "versions": _versions(fleet)})
+
+
+def _versions(fleet: Fleet) -> dict[str, str]:
+    """What is installed where it matters, for the lock file."""
+    look = {
+        "gateway": "dpkg-query -W -f '${Package} ${Version}\\n' haproxy nftables",
+        "monitor": "dpkg-query -W -f '${Package} ${Version}\\n' prometheus prometheus-alertmanager",
+        "model": "dpkg-query -W -f '${Package} ${Version}\\n' podman crun python3",
+    }
+    found = {}
+    for role, command in look.items():
+        for line in ssh.run(fleet.by_role(role)[0], command, timeout_s=20).stdout.splitlines():
+            package, _, version = line.partition(" ")
+            found[package] = version
+    return found
 
 
 def _names(ctx: Context) -> list[str]:

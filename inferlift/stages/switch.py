@@ -9,7 +9,7 @@ from typing import Any
 
 from inferlift import ssh
 from inferlift.artifacts import Artifact, Check, Cutover, Figure, Gate, ParityCase, SwitchStep, World
-from inferlift.errors import CheckFailed, Held
+from inferlift.errors import CheckFailed, Held, Retryable
 from inferlift.ledger import Intent, now
 from inferlift.stages import _fleet, _users
 from inferlift.stages._common import questions
@@ -46,7 +46,7 @@ class SwitchStage(Stage):
         return [
             f"replay {PARITY_REQUESTS} recorded requests on both sides and compare",
             f"lower the TTL of {name} to {plan.ttl_s} s and wait one old TTL",
-            f"move weights {' -> '.join(map(str, plan.steps))} %; {plan.failures_to_roll_back} bad gates move them back",
+            f"move weights {' -> '.join(map(str, plan.steps))} %; {plan.failures_to_roll_back} bad gates move back",
         ]
 
     def run(self, ctx: Context) -> Cutover:
@@ -138,6 +138,8 @@ class SwitchStage(Stage):
         """The record's weights now; None when the name does not exist. Raises Retryable when it cannot be read."""
         world = ctx.need("world", World)
         state = self._backend(ctx, world).read(world.contract.name)
+        if state.kind == "foreign":
+            raise Retryable(f"the record of {world.contract.name} is not one that inferlift understands")
         return dict(state.weights) if state.kind != "absent" else None
 
     def _hold_after_rollback(self, ctx: Context) -> None:

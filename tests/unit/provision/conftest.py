@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from inferlift.provision import journal, leftovers
+from inferlift.provision import podman as podman_module
 
 
 @pytest.fixture(autouse=True)
@@ -16,3 +17,9 @@ def _own_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leftovers, "clear", lambda subnet: [])
     monkeypatch.setattr(leftovers, "clear_address", lambda *args: None)
     monkeypatch.setattr(leftovers, "end_strays", lambda container_id: None)
+
+
+@pytest.fixture(autouse=True)
+def _no_kernel_limits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "limit" not in request.node.name:
+        monkeypatch.setattr(podman_module, "_room_for_systemd", lambda: None)

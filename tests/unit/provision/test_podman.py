@@ -8,6 +8,7 @@ import pytest
 from inferlift import process
 from inferlift.errors import CheckFailed, Refusal
 from inferlift.provision import journal
+from inferlift.provision import podman as podman_module
 from inferlift.provision.models import HostSpec
 from inferlift.provision.podman import OWNER, SPEC, Container, Podman
 
@@ -159,3 +160,15 @@ def test_the_journal_keeps_subnets(tmp_path: Path) -> None:
     journal.note_subnet(OURS, IPv4Network("10.64.1.0/24"))
     assert journal.subnets(OURS) == [IPv4Network("10.64.1.0/24")]
     assert journal.folder(OURS).is_relative_to(tmp_path)
+
+
+@pytest.mark.parametrize(("before", "after"), [("128\n", 1024), ("1024\n", 1024), ("8192\n", 8192)])
+def test_the_inotify_limit_is_raised_and_never_lowered(tmp_path: Path, before: str, after: int) -> None:
+    limit = tmp_path / "max_user_instances"
+    limit.write_text(before)
+    podman_module._room_for_systemd(limit)
+    assert int(limit.read_text()) == after
+
+
+def test_a_machine_that_forbids_raising_the_limit_is_no_error(tmp_path: Path) -> None:
+    podman_module._room_for_systemd(tmp_path / "absent" / "max_user_instances")

@@ -1,0 +1,46 @@
+"""lock.json: what differs is named; what is no lock file is refused in words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from inferlift import lockfile
+from inferlift.errors import DeclarationError
+
+
+def write(path: Path, **parts) -> Path:
+    path.write_text(json.dumps({"lock": {}, "figures": {}, **parts}))
+    return path
+
+
+def test_two_runs_differ_by_what_differs(tmp_path: Path) -> None:
+    a = write(tmp_path / "a", lock={"tools": {"pulumi": "1", "go": "1"}}, figures={"rate_rps": 8.0, "quality": None})
+    b = write(tmp_path / "b", lock={"tools": {"pulumi": "2", "go": "1"}}, figures={"rate_rps": 4.0, "quality": None})
+    assert lockfile.diff(a, b) == ["lock.tools.pulumi: 1 -> 2", "figures.rate_rps: 8 -> 4 (0.50 times)"]
+    assert lockfile.diff(a, a) == []
+
+
+def test_unknown_against_known_is_a_difference(tmp_path: Path) -> None:
+    a, b = write(tmp_path / "a", figures={"quality": None}), write(tmp_path / "b", figures={"quality": 0.0})
+    assert lockfile.diff(a, b) == ["figures.quality: unknown -> 0"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lock": 3}', "\x00"])
+def test_what_is_no_lock_file_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "lock.json"
+    path.write_text(text)
+    with pytest.raises(DeclarationError, match="not a lock file"):
+        lockfile.read(path)
+    with pytest.raises(DeclarationError, match="not a lock file"):
+        lockfile.read(tmp_path / "absent")
+
+
+def test_a_run_is_found_by_id_and_an_unknown_one_names_the_known(tmp_path: Path) -> None:
+    (tmp_path / "runs" / "20261130T1").mkdir(parents=True)
+    one = write(tmp_path / "runs" / "20261130T1" / "lock.json")
+    assert lockfile.find(tmp_path, "20261130T1") == one
+    with pytest.raises(DeclarationError, match="20261130T1"):
+        lockfile.find(tmp_path, "20261130T2")
