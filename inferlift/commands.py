@@ -9,7 +9,7 @@ from typing import Any
 
 from inferlift.errors import DeclarationError, InferliftError, Refusal
 from inferlift.ledger import now, write_atomically
-from inferlift.migration import advance, looking, place, session, stages, status_rows
+from inferlift.migration import advance, from_caller, looking, place, session, stages, status_rows
 from inferlift.migration import deploy as run_stages
 from inferlift.profile import ROOT
 from inferlift.stages.base import Context, Options
@@ -31,7 +31,7 @@ def deploy(
     from inferlift.plan import approver
 
     where = place(profile, target)
-    given = None if locked is None else Path(locked).resolve()
+    given = None if locked is None else Path(from_caller(locked)).resolve()
     if given is not None:
         lockfile.read(given)
     options = Options(load_origin=load_origin, locked=given)

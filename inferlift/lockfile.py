@@ -11,6 +11,7 @@ from inferlift import __version__
 from inferlift.artifacts import Cutover, Evidence, Images, Measurement, Scaled, Service, Sizing, Watch
 from inferlift.errors import CheckFailed, DeclarationError, Refusal
 from inferlift.ledger import digest, write_atomically
+from inferlift.migration import from_caller
 from inferlift.stages.base import Context
 from inferlift.tree import tree_digest
 
@@ -75,7 +76,7 @@ def enforce_resolved(ctx: Context, path: Path) -> None:
         raise CheckFailed(
             f"the hosts differ from {path}: {', '.join(differ)}",
             why="; ".join(_difference(k, wanted[k], here.get(k)) for k in differ),
-            next_command="point apt at the snapshot that the lock file was written with, then run the same command again",
+            next_command="point apt at the snapshot that the lock file was written with, then deploy again",
         )
 
 
@@ -107,7 +108,11 @@ def diff(a: Path, b: Path) -> list[str]:
 
 def find(where: Path, name: str) -> Path:
     """A lock file by path, or by run id under this migration's folder ("latest" is the last one)."""
-    for path in (Path(name), where / "runs" / name / "lock.json", where / "lock.json" if name == "latest" else None):
+    for path in (
+        Path(from_caller(name)),
+        where / "runs" / name / "lock.json",
+        where / "lock.json" if name == "latest" else None,
+    ):
         if path is not None and path.is_file():
             return path
     known = sorted(p.parent.name for p in where.glob("runs/*/lock.json"))

@@ -59,7 +59,7 @@ def place(profile_name: str, target: str | None = None) -> Place:
     """Find and load the profile. Raises DeclarationError before anything is made."""
     from inferlift.declaration import load
 
-    declared = load(profile_name, ROOT)
+    declared = load(from_caller(profile_name), ROOT)
     profile = declared.profile
     if target is not None and target != profile.target:
         raise DeclarationError(
@@ -77,6 +77,13 @@ def place(profile_name: str, target: str | None = None) -> Place:
     name = f"{profile.name}-{profile.target}"
     clone = hashlib.sha256(str(state).encode()).hexdigest()[:6]
     return Place(profile, declared.path, state / name, f"{clone}/{name}")
+
+
+def from_caller(name: str) -> str:
+    """A relative path is the caller's, wherever the launcher had to go; a bare name stays as it is."""
+    if "/" not in name and not name.endswith((".yaml", ".yml", ".json")):
+        return name
+    return str(Path(os.environ.get("INFERLIFT_CWD") or ".") / name)
 
 
 def state_folder() -> Path:

@@ -25,6 +25,7 @@ from inferlift.images import checks, heredocs
 from inferlift.images.dockerfile import parse
 
 _TIMEOUT_S = 1800.0
+_RECIPE = 1  # raised when the way of building changes what comes out
 
 
 def build(
@@ -225,7 +226,7 @@ def _base_id(base_image: str, env: Mapping[str, str]) -> str:
 
 def _digest(context: Path, dockerfile: str, base_id: str, name: str, owner: str) -> str:
     """Over all that can change the image: file names, modes and contents of the context, and the rest of the inputs."""
-    whole = hashlib.sha256(json.dumps([dockerfile, base_id, name, owner, __version__]).encode())
+    whole = hashlib.sha256(json.dumps([dockerfile, base_id, name, owner, __version__, _RECIPE]).encode())
     for path in sorted(context.rglob("*")):
         inside = str(path.relative_to(context))
         if inside == ".git" or inside.startswith(".git/") or "__pycache__" in path.parts:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from inferlift.artifacts import (
     Artifact,
     Cutover,
@@ -70,7 +72,7 @@ class Approval(Artifact):
     part: str
     hash: str
     covers: tuple[str, ...] = ()
-    document: dict[str, Any] = {}
+    document: dict[str, Any] = Field(default_factory=dict)
 
 
 class Overruled(Artifact):
@@ -119,12 +121,13 @@ class ReportData(Artifact):
     cutover: Cutover | None = None
     watch: Watch | None = None
     attempts: tuple[Attempt, ...] = ()
-    rates: dict[str, tuple[tuple[float, float], ...]] = {}  # LoadRun.samples -> (second, answers a second)
+    # LoadRun.samples -> (second, answers a second)
+    rates: dict[str, tuple[tuple[float, float], ...]] = Field(default_factory=dict)
     approvals: tuple[Approval, ...] = ()
     overruled: tuple[Overruled, ...] = ()
     held: dict[str, Any] | None = None  # {stage, why}
     rollback: Rollback | None = None
-    lock: dict[str, Any] = {}
+    lock: dict[str, Any] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def stage(self, name: str) -> StageRow:

@@ -74,6 +74,15 @@ def size(value: float | None) -> str:
     return f"{number(value)}{NARROW}bytes"
 
 
+def memory(value: float | None) -> str:
+    """Bytes of memory in powers of two, as hosts and models are described."""
+    if value is None or not math.isfinite(value):
+        return UNKNOWN
+    if abs(value) >= 0.1 * 2**30:
+        return f"{number(value / 2**30)}{NARROW}GiB"
+    return f"{number(value / 2**20)}{NARROW}MiB"
+
+
 def share(value: float | None) -> str:
     """A percentage. Only exactly all is 100 %, and only exactly none is 0 %."""
     if value is None or not math.isfinite(value):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from markupsafe import Markup, escape
@@ -108,7 +109,7 @@ def spread(low: float, high: float, write: Callable[[float], str]) -> Axis:
 def draw(chart: Chart) -> Markup:
     """The SVG alone; title, legend and note are the page's."""
     inner = chart.height - TOP - BOTTOM
-    parts = [_grid(chart, inner)]
+    parts = [_grid(chart, inner)]  # lines below, their labels above whatever is drawn
     lines = [s for s in chart.series if s.kind != "dots"]
     if lines:
         parts.append(
@@ -118,6 +119,7 @@ def draw(chart: Chart) -> Markup:
         )
         parts += [_shape(chart, s, inner) for s in lines]
         parts.append(Markup("</svg>"))
+    parts.append(_labels(chart, inner))
     parts += [_mark(chart, m, inner, k) for k, m in enumerate(chart.marks)]
     parts += [_dots(chart, s, inner) for s in chart.series if s.kind == "dots"]
     return Markup('<svg class="chart" role="img" aria-label="{}" width="100%" height="{}">{}</svg>').format(
@@ -150,22 +152,18 @@ def _down(chart: Chart, y: float, inner: int) -> float:
 
 
 def _grid(chart: Chart, inner: int) -> Markup:
-    parts = []
-    for tick in chart.y.ticks:
-        y = _down(chart, tick, inner)
-        parts.append(
-            Markup(
-                '<line class="grid" x1="{}%" x2="{}%" y1="{}" y2="{}"/><text class="tick" x="{}%" y="{}">{}</text>'
-            ).format(LEFT, LEFT + WIDTH, y, y, LEFT, y - 4, chart.y.write(tick))
-        )
+    rule = Markup('<line class="grid" x1="{}%" x2="{}%" y1="{}" y2="{}"/>')
+    heights = [_down(chart, tick, inner) for tick in chart.y.ticks]
+    return Markup("").join(rule.format(LEFT, LEFT + WIDTH, y, y) for y in heights)
+
+
+def _labels(chart: Chart, inner: int) -> Markup:
+    text = Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>')
+    parts = [text.format(f"{LEFT}%", _down(chart, t, inner) - 4, "start", chart.y.write(t)) for t in chart.y.ticks]
     for tick in _readable(chart.x):
         place = chart.x.at(tick)
         anchor = "start" if place < 0.04 else "end" if place > 0.96 else "middle"
-        parts.append(
-            Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-                _across(chart, tick), chart.height - 7, anchor, chart.x.write(tick)
-            )
-        )
+        parts.append(text.format(_across(chart, tick), chart.height - 7, anchor, chart.x.write(tick)))
     return Markup("").join(parts)
 
 
@@ -197,7 +195,7 @@ def _shape(chart: Chart, series: Series, inner: int) -> Markup:
 
 
 def _bars(points: list[Point], series: Series, inner: int) -> Markup:
-    gaps = [b[0] - a[0] for a, b in zip(points, points[1:], strict=False) if b[0] > a[0]]
+    gaps = [b[0] - a[0] for a, b in pairwise(points) if b[0] > a[0]]
     wide = max(1.0, min(gaps or [1000 / 12]) * 0.8)
     return Markup("").join(
         Markup('<rect class="bar {}" x="{}" y="{}" width="{}" height="{}"/>').format(

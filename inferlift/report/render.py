@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from inferlift.artifacts import Check, Figure
+from inferlift.artifacts import Check, Figure, Percentiles, RouteFigures
 from inferlift.report import charts, figures, view
 from inferlift.report.data import ReportData
 
@@ -49,6 +49,7 @@ def _environment() -> Environment:
         ms=figures.milliseconds,
         seconds=figures.seconds,
         size=figures.size,
+        memory=figures.memory,
         share=figures.share,
         when=figures.moment,
         figure=_figure,
@@ -57,6 +58,7 @@ def _environment() -> Environment:
         checks=_sorted_checks,
         by_host=_by_host,
         words=_words,
+        route_latencies=_route_latencies,
     )
     environment.globals.update(quantity=figures.quantity, count=figures.count)
     return environment
@@ -109,3 +111,8 @@ def _words(count_by_kind: dict[str, int]) -> str:
     return (
         ", ".join(f"{figures.number(n)} {kind.replace('_', ' ')}" for kind, n in count_by_kind.items() if n) or "none"
     )
+
+
+def _route_latencies(routes: tuple[RouteFigures, ...]) -> list[tuple[str, Percentiles]]:
+    """Each route's own row; a single route is all there is and needs none."""
+    return [(r.route, r.latency) for r in routes] if len(routes) > 1 else []

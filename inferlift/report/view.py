@@ -73,15 +73,15 @@ def tiles(data: ReportData) -> list[Tile]:
     old = data.measurement.origin if data.measurement else data.evidence.latency if data.evidence else None
     total = run.total if run else None
     ttft = run.ttft if run else None
+    first = data.evidence.first_byte if data.evidence else None
     made = [
-        _latency("P95, whole answer", total, data.profile.p95_total_ms, old),
-        _latency(
-            "P95, first token", ttft, data.profile.p95_ttft_ms, data.evidence.first_byte if data.evidence else None
-        ),
+        _latency(data, "P95, whole answer", total, data.profile.p95_total_ms, old),
+        _latency(data, "P95, first token", ttft, data.profile.p95_ttft_ms, first),
     ]
     counts = run.counts if run else None
+    rate = _rate(run) if run else _unmeasured(data)
     answered = f"{number(counts.ok)} of {number(counts.planned)}" if counts else UNKNOWN
-    made.append(Tile("load test answered", answered, _rate(run), _basis(counts)))
+    made.append(Tile("load test answered", answered, rate, _basis(counts)))
     made.append(_quality(data))
     sizing = latest_sizing(data)
     made.append(
@@ -106,7 +106,14 @@ def tiles(data: ReportData) -> list[Tile]:
         )
     )
     back = data.cutover.rehearsed_rollback_s if data.cutover else None
-    made.append(Tile("way back, rehearsed", seconds(back), "all users on the old side again", _basis(back)))
+    made.append(
+        Tile(
+            "way back, rehearsed",
+            seconds(back),
+            "until all users were on the old side" if back is not None else "not rehearsed yet",
+            _basis(back),
+        )
+    )
     return made
 
 
@@ -171,19 +178,23 @@ def _moved(data: ReportData) -> Headline:
     return Headline(tone, title, watch.why)
 
 
-def _latency(label: str, new: Percentiles | None, target: float | None, old: Percentiles | None) -> Tile:
+def _latency(
+    data: ReportData, label: str, new: Percentiles | None, target: float | None, old: Percentiles | None
+) -> Tile:
     before = milliseconds(old.p95_ms) if old and old.p95_ms is not None else ""
     if new is None:
-        sub = "the new side is not measured yet"
+        sub = _unmeasured(data)
     else:
         sub = f"n={number(new.n)}" + (f", target {milliseconds(target)}" if target is not None else ", no target")
     value = new.p95_ms if new else None
     return Tile(label, milliseconds(value), sub, _basis(value), before)
 
 
-def _rate(run: LoadRun | None) -> str:
-    if run is None:
-        return "the load test has not run"
+def _unmeasured(data: ReportData) -> str:
+    return "the load test was not accepted" if data.attempt("load") else "the new side is not measured yet"
+
+
+def _rate(run: LoadRun) -> str:
     return f"at {quantity(run.rate_rps, '')} a second" if run.rate_rps is not None else "rate unknown"
 
 

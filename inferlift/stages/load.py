@@ -63,6 +63,7 @@ class LoadStage(Stage):
         )  # fmt: skip
         measured = Measurement(
             run=run,
+            saturated_rps=warm.rate_rps,
             origin=origin_live.total if origin_live else evidence.latency,
             origin_live=origin_live,
             quality=quality,
@@ -97,7 +98,7 @@ class LoadStage(Stage):
         from inferlift.load.client import LoadPlan, run
 
         users = ctx.profile.server.slots * service.replicas * 2
-        count = max(int(ctx.profile.load.requests * WARM_UP_SHARE), users * 2)
+        count = max(int(ctx.profile.load.requests * WARM_UP_SHARE), 40, users * 2)
         return run(self._plan(ctx, service, LoadPlan, "warm-up", requests=count, users=users), ctx.say)
 
     def _requests(self, ctx: Context, service: Service, evidence: Evidence, warm: LoadRun) -> LoadRun:

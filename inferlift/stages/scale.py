@@ -14,6 +14,9 @@ from inferlift.stages._common import questions
 from inferlift.stages.base import Context, Settled, Stage
 
 
+BURST_S = 4.0
+
+
 class ScaleStage(Stage):
     name = "scale"
     artifact = Scaled
@@ -105,8 +108,10 @@ class ScaleStage(Stage):
         given = ctx.profile.targets.acceptance_deadline_s
         if given is not None:
             return given, "targets.acceptance_deadline_s"
-        rate = measured.sizing.rate_per_replica.value or 1.0
-        return deadline_s(ctx.profile.requests.in_flight_peak, measured.sizing.replicas, rate)
+        # A burst keeps every replica saturated, so the saturated rate counts, not the one offered in the load test.
+        rate = measured.saturated_rps or measured.sizing.rate_per_replica.value or 1.0
+        seconds, why = deadline_s(ctx.profile.requests.in_flight_peak, measured.sizing.replicas, rate)
+        return seconds + BURST_S, f"{why}, and {BURST_S:.0f} s to open the connections and notice a loss"
 
     def _burst(self, ctx: Context, service: Service, limit_s: float, label: str) -> LoadRun:
         from inferlift.load.client import LoadPlan, run

@@ -2,7 +2,6 @@
 Python 3.9 and newer."""
 
 # Plain os calls: thousands of paths, and names that are no valid text.
-# ruff: noqa: PTH103, PTH105, PTH110, PTH112, PTH114, PTH115, PTH118, PTH123, PTH208
 
 from __future__ import annotations
 

@@ -30,6 +30,11 @@ options:
         type: list
         elements: path
         default: []
+      proof:
+        description: Command that succeeds while what the unit set up is in force; when it fails, the unit is restarted.
+        type: list
+        elements: str
+        default: []
       reload:
         description: Reload in place of restart where the service runs and no unit file changed.
         type: bool
@@ -73,6 +78,7 @@ def main():
                 "options": {
                     "name": {"type": "str", "required": True},
                     "files": {"type": "list", "elements": "path", "default": []},
+                    "proof": {"type": "list", "elements": "str", "default": []},
                     "reload": {"type": "bool", "default": False},
                 },
             },
@@ -110,8 +116,9 @@ class Host:
             before = read(self.stamp(service)).split()
             units_changed = before[:1] != [units]
             reload_units = reload_units or units_changed or state.get("NeedDaemonReload") == "yes"
-            if units_changed or before[1:] != [others] or state.get("ActiveState") != "active":
-                soft = service["reload"] and not units_changed and state.get("ActiveState") == "active"
+            active = state.get("ActiveState") == "active"
+            if units_changed or before[1:] != [others] or not active or not self.proved(service):
+                soft = service["reload"] and not units_changed and active
                 due.append((service, "reload" if soft else "restart", units, others))
         if reload_units:
             self.act("daemon-reload", ["systemctl", "daemon-reload"])
@@ -126,6 +133,9 @@ class Host:
             if not self.module.check_mode:
                 STAMPS.mkdir(parents=True, exist_ok=True)
                 self.stamp(service).write_text(f"{units} {others}", encoding="utf-8")
+
+    def proved(self, service):
+        return not service["proof"] or self.module.run_command(service["proof"])[0] == 0
 
     def show(self, units, *properties):
         """unit -> property -> value, by one call."""
