@@ -393,7 +393,7 @@ class LoadRun(Artifact):
 
 class Measurement(Artifact):
     run: LoadRun
-    saturated_rps: float | None = None  # of all replicas present, in the closed-loop warm-up
+    saturated_rps: float | None = None  # of one replica, in the closed-loop warm-up
     origin: Percentiles  # the old side, from its log unless `origin_live`
     origin_live: LoadRun | None = None
     quality: Quality

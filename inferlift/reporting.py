@@ -253,7 +253,7 @@ def _held(
     held = _read(notes, "what is held", lambda: ctx.ledger.document("held"))
     if not isinstance(held, dict):
         return None
-    stage, sizing = held.get("stage"), found.get("sizing")
+    stage, sizing = str(held.get("stage")), found.get("sizing")
     if stage == "size" and sizing is not None:
         return held if sizing.verdict != "go" and "size" not in approved else None
     return held if stage in states and states[stage].status is Status.HELD else None

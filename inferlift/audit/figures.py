@@ -64,8 +64,16 @@ def in_flight(starts: Sequence[float], ends: Sequence[float]) -> tuple[int, list
 
 
 def per_minute_peak(stamps: Sequence[float]) -> int:
-    """The most requests in one calendar minute of UTC, by the log's own time stamps."""
-    return max(Counter(int(stamp // 60) for stamp in stamps).values(), default=0)
+    """The most requests in any 60 seconds (from one stamp up to, not at, 60 s later), by the log's own time stamps.
+
+    A calendar minute would halve a burst that begins at half past.
+    """
+    ordered, first, most = sorted(stamps), 0, 0
+    for last, stamp in enumerate(ordered):
+        while stamp - ordered[first] >= 60:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
 
 
 def shape(

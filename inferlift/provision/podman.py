@@ -172,7 +172,7 @@ class Podman:
                 if present.differs(spec) is None:
                     return MadeHost(present, self._boot(present, spec), made)
                 self.remove(present)
-            elif journal.knows_host(spec.owner, spec.container):
+            if journal.knows_host(spec.owner, spec.container):
                 self._clear_address(spec)
             self._create(spec)
             made = True
@@ -233,7 +233,8 @@ class Podman:
                 *rights, "--systemd=always", "--cpus", f"{spec.cpus:g}",
                 "--memory", f"{spec.memory_bytes}b", "--memory-swap", f"{spec.memory_bytes}b",
                 *(part for key, value in labels.items() for part in ("--label", f"{key}={value}")),
-                "--network", network.name, "--ip", str(address), "--pull", "never", spec.image, "/sbin/init",
+                "--network", network.name, "--ip", str(address),
+                "--mac-address", subnets.mac(address), "--pull", "never", spec.image, "/sbin/init",
                 timeout_s=120,
             )  # fmt: skip
             if done.returncode == 0 or "already in use" in done.stderr:  # the name: look again who has it

@@ -35,6 +35,14 @@ def gateway(subnet: IPv4Network) -> IPv4Address:
     return subnet[1]
 
 
+def mac(address: IPv4Address) -> str:
+    """A hardware address that goes with the IP address: a host made anew at its address is reached at once.
+
+    With another one, its neighbours would send to the old one until their ARP entry expires.
+    """
+    return "02:69:" + ":".join(f"{byte:02x}" for byte in address.packed)
+
+
 _FIRST = {"gateway": 10, "monitor": 20, "origin": 30, "authority": 40, "resolver": 50, "model": 100}
 
 

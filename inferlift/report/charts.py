@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from inferlift.artifacts import Evidence, LoadRun, Measurement, Percentiles, Scaled, SwitchStep
 from inferlift.artifacts import Series as Watched
 from inferlift.report.data import ReportData
-from inferlift.report.figures import NARROW, count, milliseconds, moment, number, quantity, seconds, share
-from inferlift.report.plots import Axis, Chart, Mark, Point, Series, linear, spread
+from inferlift.report.figures import NARROW, count, milliseconds, moment, number, quantity, seconds, share, words
+from inferlift.report.plots import Axis, Chart, Mark, Point, Series, clock_step, linear, spread, timeline
 
 _RANKS = (("P50", "p50_ms", 0.5), ("P90", "p90_ms", 0.9), ("P95", "p95_ms", 0.95), ("P99", "p99_ms", 0.99))
 
@@ -45,7 +45,7 @@ def latencies(data: ReportData, measured: Measurement) -> Chart | None:
         y=_shares(),
         series=tuple(series),
         marks=shown,
-        height=280,
+        height=260,
         note=note,
         x_title="answered within",
     )
@@ -61,7 +61,7 @@ def arrivals(evidence: Evidence) -> Chart | None:
         total += max(0.0, gap)
         at.append(total)
     slices = min(48, max(8, len(gaps) // 4))
-    width = _round_second(total / slices) if total else 1.0
+    width = clock_step(total / slices) if total else 1.0
     bars = [0] * (math.floor(total / width) + 1)
     for t in at:
         bars[math.floor(t / width)] += 1
@@ -69,7 +69,7 @@ def arrivals(evidence: Evidence) -> Chart | None:
     return Chart(
         title="Requests arriving at the old side",
         says=f"{number(len(gaps))} inference requests over {seconds(total)}, at most {max(bars)} in {seconds(width)}.",
-        x=linear(0.0, width * len(bars), seconds),
+        x=timeline(width * len(bars), seconds),
         y=linear(0.0, float(max(bars)), number, whole=True, steps=3),
         series=(Series(f"requests in each {seconds(width)}", points, "old", "bars"),),
         height=170,
@@ -90,7 +90,7 @@ def in_flight(runs: Sequence[tuple[LoadRun, str]], *, deadline_s: float | None =
         says="; ".join(
             f"{run.label}: at most {run.in_flight_peak} in flight over {seconds(run.seconds)}" for run, _ in drawn
         ),
-        x=linear(0.0, max(last, deadline_s or 0.0), seconds),
+        x=timeline(max(last, deadline_s or 0.0), seconds),
         y=linear(0.0, float(max(high, 1)), number, whole=True),
         series=tuple(
             Series(run.label, [(t, float(n)) for t, n in run.in_flight], tone, "area" if len(drawn) == 1 else "step")
@@ -110,7 +110,7 @@ def rate(data: ReportData, runs: Sequence[tuple[LoadRun, str]]) -> Chart | None:
     return Chart(
         title="Answers a second",
         says="; ".join(f"{run.label}: on average {quantity(run.rate_rps, '')} a second" for run, _, _ in drawn),
-        x=linear(0.0, max(t for _, _, points in drawn for t, _ in points), seconds),
+        x=timeline(max(t for _, _, points in drawn for t, _ in points), seconds),
         y=linear(0.0, high or 1.0, number),
         series=tuple(Series(run.label, points, tone, "step") for run, tone, points in drawn),
         x_title="since the start",
@@ -134,7 +134,7 @@ def weights(steps: Sequence[SwitchStep]) -> Chart | None:
     return Chart(
         title="DNS: share of answers that name the new side",
         says="; ".join(f"{s.weight} % set, {share(s.authority_share)} answered" for s in steps),
-        x=linear(0.0, end, seconds),
+        x=timeline(end, seconds),
         y=_shares(),
         series=(
             Series("weight set", [*set_to, (end, set_to[-1][1])], "new", "step"),
@@ -146,6 +146,7 @@ def weights(steps: Sequence[SwitchStep]) -> Chart | None:
                 [f"{share(s.authority_share)} of {count(s.asked, 'answer')}, {s.weight} % set" for _, s in seen],
             ),
         ),
+        height=260,
         x_title="since the first step",
     )
 
@@ -158,12 +159,13 @@ def watched(series: Watched) -> Chart | None:
     start = points[0][0]
     values = [v for _, v in points]
     low = min(0.0, *values)
+    spoken = series.unit in ("ms", "s", "bytes", "share") or not series.unit
     return Chart(
-        title=series.name,
+        title=words(series.name) + ("" if spoken else f", {series.unit}"),
         says=f"{series.name}: {quantity(min(values), series.unit)} to {quantity(max(values), series.unit)}, "
         f"{count(len(points), 'point')} from {moment_of(start)}",
-        x=linear(0.0, max(points[-1][0] - start, 1.0), seconds, steps=3),
-        y=linear(low, max(max(values), low + 1e-9), lambda v: quantity(v, series.unit), steps=2),
+        x=timeline(max(points[-1][0] - start, 1.0), seconds, steps=3),
+        y=linear(low, max(max(values), low + 1e-9), lambda v: quantity(v, series.unit if spoken else ""), steps=2),
         series=(Series(series.name, [(t - start, v) for t, v in points], "new", "line"),),
         height=130,
         legend=False,
@@ -212,9 +214,3 @@ def _shares() -> Axis:
 
 def _said(found: Percentiles) -> str:
     return f"P50 {milliseconds(found.p50_ms)}, P95 {milliseconds(found.p95_ms)} of {number(found.n)}"
-
-
-def _round_second(width: float) -> float:
-    """The next of 1, 2, 5, 10, 15, 30 s, 1, 2, 5, 10, 15, 30 min, 1, 2, 6, 12 h; hours beyond."""
-    ladder = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200)
-    return next((float(s) for s in ladder if s >= width), math.ceil(width / 86400) * 86400.0)

@@ -51,7 +51,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """0.4 ms, 1.9 s, 121 s as 2 min 01 s, 26 h as 26 h 00 min."""
+    """0.4 ms, 1.9 s, 121 s as 2 min 01 s, 120 s as 2 min, 26.5 h as 26 h 30 min."""
     if value is None or not math.isfinite(value):
         return UNKNOWN
     if 0 < abs(value) < 1:
@@ -59,9 +59,10 @@ def seconds(value: float | None) -> str:
     if abs(value) < 90:
         return f"{number(value)}{NARROW}s"
     whole = round(value)
-    if abs(whole) < 5400:
-        return f"{whole // 60}{NARROW}min {whole % 60:02d}{NARROW}s"
-    return f"{whole // 3600}{NARROW}h {whole % 3600 // 60:02d}{NARROW}min"
+    large, small, unit = (60, 1, ("min", "s")) if abs(whole) < 5400 else (3600, 60, ("h", "min"))
+    rest = whole % large // small
+    text = f"{whole // large}{NARROW}{unit[0]}"
+    return f"{text} {rest:02d}{NARROW}{unit[1]}" if rest else text
 
 
 def size(value: float | None) -> str:
@@ -106,6 +107,21 @@ def moment(value: str | datetime | None) -> str:
             return value
         value = parsed
     return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def words(name: str) -> str:
+    """A figure's key as words: p95_total_ms is "P95 total", its unit stands with its value."""
+    base = name
+    for unit in ("_ms", "_rps", "_share", "_s"):
+        base = base.removesuffix(unit)
+    text = base.replace("_", " ")
+    return (
+        text.upper()
+        if len(text) <= 3
+        else text[0].upper() + text[1:]
+        if text[:1] == "p" and text[1:2].isdigit()
+        else text
+    )
 
 
 def count(value: int, one: str, many: str = "") -> str:

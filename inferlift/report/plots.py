@@ -91,14 +91,32 @@ def linear(low: float, high: float, write: Callable[[float], str], *, steps: int
 
 
 def logarithmic(low: float, high: float, write: Callable[[float], str]) -> Axis:
-    """Decades with a 1-2-5 ladder, or decades alone where that would be crowded."""
+    """Bounds on a 1-2-5 ladder; ticks on it too, or at decades alone where the ladder would be crowded."""
     low, high = max(low, 1e-9), max(high, low * 2, 2e-9)
-    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    ladder = (1, 2, 5) if last - first <= 2 else (1,)
-    every = tuple(m * 10.0**e for e in range(first, last + 1) for m in ladder)
-    begin = max((t for t in every if t <= low), default=every[0])
-    end = min((t for t in every if t >= high), default=every[-1])
-    return Axis(begin, end, tuple(t for t in every if begin <= t <= end), write, log=True)
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ladder = [m * 10.0**e for e in exponents for m in (1, 2, 5)]
+    begin = max((t for t in ladder if t <= low), default=ladder[0])
+    end = min((t for t in ladder if t >= high), default=ladder[-1])
+    ticks = [t for t in ladder if begin <= t <= end]
+    if len(ticks) > 6:
+        decades = [10.0**e for e in exponents]
+        ticks = [t for t in ticks if t in decades]
+    return Axis(begin, end, tuple(ticks), write, log=True)
+
+
+def timeline(high: float, write: Callable[[float], str], *, steps: int = 4) -> Axis:
+    """Seconds from 0, with ticks where clocks have them: 10 s, 30 s, 1 min, 6 h."""
+    step = clock_step(max(high, 1e-3) / steps)
+    last = max(1, math.ceil(high / step - 1e-9))
+    return Axis(
+        0.0, max(high, step * 0.5), tuple(k * step for k in range(last + 1) if k * step <= high * 1.0001), write
+    )
+
+
+def clock_step(seconds: float) -> float:
+    """The next round length of time, in seconds; whole days beyond half a day."""
+    ladder = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200)
+    return next((float(s) for s in ladder if s >= seconds), math.ceil(seconds / 86400) * 86400.0)
 
 
 def spread(low: float, high: float, write: Callable[[float], str]) -> Axis:

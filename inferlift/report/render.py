@@ -59,6 +59,7 @@ def _environment() -> Environment:
         by_host=_by_host,
         words=_words,
         route_latencies=_route_latencies,
+        label=figures.words,
     )
     environment.globals.update(quantity=figures.quantity, count=figures.count)
     return environment

@@ -9,7 +9,7 @@ from typing import Literal
 
 from inferlift.artifacts import Basis, Check, Configured, Figure, Host, LoadRun, Percentiles, Sizing, Status
 from inferlift.report.data import ReportData
-from inferlift.report.figures import UNKNOWN, milliseconds, number, quantity, seconds, share
+from inferlift.report.figures import UNKNOWN, milliseconds, number, quantity, seconds, share, words
 
 Tone = Literal["good", "bad", "wait", "plain"]
 _ENDED = (Status.DONE, Status.NOT_APPLICABLE, Status.SKIPPED)
@@ -128,7 +128,7 @@ def costs(data: ReportData) -> list[tuple[str, Figure]]:
             rows.append((f"new side, an hour, {when}", sizing.cost_per_hour))
             rows.append((f"new side, 1000 requests, {when}", sizing.cost_per_1000))
     if data.watch is not None:
-        rows += [(f"watch: {name}", f) for name, f in data.watch.figures.items() if "cost" in name.lower()]
+        rows += [(f"watch: {words(name)}", f) for name, f in data.watch.figures.items() if "cost" in name.lower()]
     return rows
 
 
@@ -149,6 +149,9 @@ def skipped(data: ReportData) -> list[Skipped]:
         _add(where, "GPU: none in this fleet; no figure on this page says anything about a GPU's speed", "fleet")
     for note in data.evidence.quality.notes if data.evidence else ():
         _add(where, f"log: {note}", "audit")
+    for name, figure in (data.watch.figures if data.watch else {}).items():
+        if figure.value is None:
+            _add(where, f"{words(name)}: {figure.source}", "watch")
     for row in data.stages:
         if row.status in (Status.SKIPPED, Status.NOT_APPLICABLE):
             _add(where, row.message or row.status.value, row.name)

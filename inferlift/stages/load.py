@@ -63,7 +63,7 @@ class LoadStage(Stage):
         )  # fmt: skip
         measured = Measurement(
             run=run,
-            saturated_rps=warm.rate_rps,
+            saturated_rps=warm.rate_rps / service.replicas if warm.rate_rps else None,
             origin=origin_live.total if origin_live else evidence.latency,
             origin_live=origin_live,
             quality=quality,

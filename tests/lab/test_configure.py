@@ -68,7 +68,7 @@ def boot(name: str, image: str, folder: Path) -> Host:
     podman("start", container)
     return Host(
         name=name,
-        role=name.split("-")[0],  # type: ignore[arg-type]
+        role=name.split("-")[0],
         address=address,
         ssh_key=str(folder / "id"),
         host_key=" ".join(host_key.with_suffix(".pub").read_text().split()[:2]),
@@ -493,7 +493,8 @@ async def test_prometheus_has_the_figures_the_watch_reads(site: Site) -> None:
     await asyncio.sleep(5)  # two scrapes of two seconds
     monitor = site.host("monitor-1")
     tls = ssl.create_default_context(cafile=str(site.folder / "tls" / "ca.pem"))
-    password = aiohttp.BasicAuth(configure.MONITOR_USER, resolve(site.keys["monitor_password"]))
+    password = aiohttp.encode_basic_auth(configure.MONITOR_USER, resolve(site.keys["monitor_password"]))
+    headers = {"Authorization": password}
     expressions = [
         "up",
         'haproxy_frontend_http_responses_total{proxy="users",code="2xx"}',
@@ -507,7 +508,7 @@ async def test_prometheus_has_the_figures_the_watch_reads(site: Site) -> None:
         "inferlift:requests:rate",
         "inferlift:cpu:used_share",
     ]
-    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), auth=password) as client:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=tls), headers=headers) as client:
         for expression in expressions:
             url = f"https://{monitor.address}:9090/api/v1/query"
             async with client.get(url, params={"query": expression}) as answer:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from ipaddress import IPv4Network
+from ipaddress import IPv4Address, IPv4Network
 from itertools import islice
 
 import pytest
@@ -66,3 +66,10 @@ def test_hosts_have_addresses_of_their_own() -> None:
 def test_too_many_hosts_of_a_role_are_refused() -> None:
     with pytest.raises(ValueError, match="room for 10 hosts of role gateway, not for gateway-11"):
         next(subnets.addresses(IPv4Network("10.64.3.0/24"), "gateway", "gateway-11"))
+
+
+@given(st.ip_addresses(v=4), st.ip_addresses(v=4))
+def test_one_hardware_address_for_each_address(a: IPv4Address, b: IPv4Address) -> None:
+    assert (subnets.mac(a) == subnets.mac(b)) == (a == b)
+    assert int(subnets.mac(a)[:2], 16) & 0b11 == 0b10  # locally administered, one host
+    assert len(subnets.mac(a).split(":")) == 6
