@@ -232,7 +232,9 @@ def advance(ctx: Context, stage: Stage, later: Sequence[str] = (), *, again: boo
         if isinstance(error, Held):
             ledger.set_document("held", {"stage": name, "why": error.why or error.what})
         if not isinstance(error, Interrupted):
-            ledger.finish(name, None, status, time.monotonic() - start, error.what)
+            ledger.finish(
+                name, None, status, time.monotonic() - start, f"{error.what}: {error.why}" if error.why else error.what
+            )
         raise
     seconds = time.monotonic() - start
     ledger.finish(name, artifact, Status.DONE, seconds)

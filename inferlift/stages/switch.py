@@ -87,8 +87,7 @@ class SwitchStage(Stage):
                 why=", ".join(f"{u.client}: {u.failed}" for u in cutover.users),
                 next_command=f"./invoke rollback --profile {ctx.profile.name}, or approve with a reason",
             )
-        for name in ("rollback", "approved"):
-            ctx.ledger.drop_document(name)
+        ctx.ledger.drop_document("rollback")
         return cutover
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
@@ -145,7 +144,8 @@ class SwitchStage(Stage):
     def _hold_after_rollback(self, ctx: Context) -> None:
         """Someone took users back: they are not moved again until someone says so."""
         back = ctx.ledger.document("rollback")
-        if back is None or ctx.options.explicit or (ctx.ledger.document("approved") or {}).get("switch"):
+        approved = (ctx.ledger.document("approved") or {}).get("switch")
+        if back is None or ctx.options.explicit or (approved and approved["at"] > back["at"]):
             return
         raise Held(
             "users were taken back to the old side",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
@@ -12,8 +13,9 @@ DOCUMENTATION = r"""
 module: managed_services
 short_description: Starts, enables, restarts and masks systemd units by the content of their files
 description:
-  - A service is restarted (or reloaded) when the files it depends on differ from those it was last started with. That
-    is remembered under C(/run/inferlift), so a run killed between writing and restarting is made good by the next.
+  - A service is restarted (or reloaded) when the files it depends on differ from those it was last started with here
+    (remembered under C(/run/inferlift)), unless it was started after the newest of them was written, as at boot. So a
+    run that was killed between writing and restarting is made good by the next, and a reboot changes nothing.
 options:
   services:
     description: Units to run.
@@ -66,6 +68,7 @@ actions:
 
 STAMPS = Path("/run/inferlift")
 UNITS = "/etc/systemd/system/"
+PROPERTIES = ("ActiveState", "UnitFileState", "NeedDaemonReload", "ActiveEnterTimestampMonotonic")
 
 
 def main():
@@ -109,11 +112,11 @@ class Host:
         if not services:
             return
         due, reload_units = [], False
-        states = self.show([s["name"] for s in services], "ActiveState", "UnitFileState", "NeedDaemonReload")
+        states = self.show([s["name"] for s in services], *PROPERTIES)
         for service in services:
             state = states[service["name"]]
             units, others = stamps_of(service["files"])
-            before = read(self.stamp(service)).split()
+            before = [units, others] if started_after(state, service["files"]) else read(self.stamp(service)).split()
             units_changed = before[:1] != [units]
             reload_units = reload_units or units_changed or state.get("NeedDaemonReload") == "yes"
             active = state.get("ActiveState") == "active"
@@ -173,6 +176,14 @@ def stamps_of(files):
             content = b""  # in check mode, files that would be written
         parts[path.startswith(UNITS)].update(path.encode() + b"\0" + hashlib.sha256(content).digest())
     return parts[True].hexdigest(), parts[False].hexdigest()
+
+
+def started_after(state, files):
+    """Was the unit started after the newest of its files was written? Then it runs with them."""
+    if state.get("ActiveState") != "active" or not all(Path(f).exists() for f in files):
+        return False
+    started = time.time() - time.monotonic() + int(state.get("ActiveEnterTimestampMonotonic") or 0) / 1e6
+    return all(Path(f).stat().st_mtime < started for f in files)
 
 
 def read(path):

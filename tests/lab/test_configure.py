@@ -463,11 +463,21 @@ def test_a_wrong_model_checksum_is_refused_before_the_server_sees_the_file(site:
 
 def test_a_restart_lost_by_a_kill_is_made_good(site: Site) -> None:
     """Killed between writing a file and restarting its service: the file is right, the service is old."""
-    site.on("gateway-1", "echo lost >/run/inferlift/haproxy.service.started-with")
+    site.on("gateway-1", "touch /etc/haproxy/haproxy.cfg; echo before >/run/inferlift/haproxy.service.started-with")
     before = site.on("gateway-1", "systemctl show haproxy -p ExecMainPID")
     assert site.play("gateway-1").changed == 1
     assert site.on("gateway-1", "systemctl show haproxy -p ExecMainPID") != before
     assert site.bad() == {}
+
+
+def test_after_a_reboot_everything_is_there_again_and_nothing_changes(site: Site) -> None:
+    podman("restart", "--time", "5", f"{NETWORK}-model-1")
+    wait_for_ssh(site.host("model-1"))
+    deadline = time.monotonic() + 60
+    while (bad := site.bad()) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    assert bad == {}
+    assert site.play().changed == 0
 
 
 def test_ctrl_c_in_the_middle_and_the_same_call_again(site: Site) -> None:

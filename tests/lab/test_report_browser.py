@@ -184,4 +184,4 @@ def test_the_readmes_picture_is_made_by_its_command(pages: dict[str, Path], tmp_
     body = picture.read_bytes()
     assert body.startswith(b"\x89PNG")
     assert (int.from_bytes(body[16:20], "big"), int.from_bytes(body[20:24], "big")) == (1280, 1400)
-    assert 40_000 < len(body) < 200_000
+    assert 40_000 < len(body) < 300_000

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferlift.errors import Refusal
@@ -37,6 +37,7 @@ def lab() -> Lab:
     return Lab(StandInPodman())
 
 
+@settings(deadline=None)
 @given(values, values)
 def test_diff_names_exactly_what_differs(old: dict[str, Any], new: dict[str, Any]) -> None:
     assert diff(old, old) == []

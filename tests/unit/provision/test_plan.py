@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferlift.artifacts import DesiredFleet, HostGroup
@@ -17,6 +17,7 @@ def fleet(models: int, floors: dict[str, int] | None = None) -> DesiredFleet:
     return DesiredFleet(label="a/b/fleet", groups=groups, floors=floors or {})
 
 
+@settings(deadline=None)
 @given(st.integers(0, 30), st.integers(0, 30))
 def test_a_smaller_fleet_is_a_prefix_of_a_larger(a: int, b: int) -> None:
     small, large = (fleet_specs(fleet(n), "image", "key") for n in sorted((a, b)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferlift.errors import Uncertain
@@ -18,7 +18,7 @@ from inferlift.provision import settling
 from inferlift.provision.settling import PARENT, StackFiles, end_orphans, lock_holder, parent_mark
 
 SAMPLES = Path(__file__).parent / "states"
-FAST = ((0.2, signal.SIGINT), (0.2, signal.SIGTERM), (0.2, signal.SIGKILL))
+FAST = ((0.1, signal.SIGINT), (1.0, signal.SIGTERM), (0.1, signal.SIGKILL))
 DEAD = "999999999:1"
 
 
@@ -40,6 +40,7 @@ def test_what_a_state_file_says(files: StackFiles, sample: str, pending: int, re
     assert len(files.resources()) == resources
 
 
+@settings(deadline=None)
 @given(cut=st.integers(0, 400))
 def test_a_torn_state_file_gives_way_to_the_backup(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     files = StackFiles(tmp_path_factory.mktemp("torn"), "inferlift-lab", "fleet")

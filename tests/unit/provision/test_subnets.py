@@ -4,7 +4,7 @@ from ipaddress import IPv4Address, IPv4Network
 from itertools import islice
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferlift.provision import subnets
@@ -18,6 +18,7 @@ networks = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(owners, st.lists(networks, max_size=8))
 def test_choices_are_exactly_the_free_ones(owner: str, taken: list[IPv4Network]) -> None:
     found = list(subnets.choices(owner, taken, POOL))
@@ -26,6 +27,7 @@ def test_choices_are_exactly_the_free_ones(owner: str, taken: list[IPv4Network])
     assert len(set(found)) == len(found)
 
 
+@settings(deadline=None)
 @given(owners, st.lists(networks, max_size=4))
 def test_the_first_choice_depends_on_the_label_alone(owner: str, taken: list[IPv4Network]) -> None:
     first = next(subnets.choices(owner, [], POOL))
@@ -68,6 +70,7 @@ def test_too_many_hosts_of_a_role_are_refused() -> None:
         next(subnets.addresses(IPv4Network("10.64.3.0/24"), "gateway", "gateway-11"))
 
 
+@settings(deadline=None)
 @given(st.ip_addresses(v=4), st.ip_addresses(v=4))
 def test_one_hardware_address_for_each_address(a: IPv4Address, b: IPv4Address) -> None:
     assert (subnets.mac(a) == subnets.mac(b)) == (a == b)

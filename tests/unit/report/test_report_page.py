@@ -248,9 +248,10 @@ def test_a_reason_stands_beside_the_verdict_it_overrules() -> None:
     assert "Overruled: too few samples" in page.text
 
 
-def test_an_earlier_result_is_not_passed_off_as_the_last() -> None:
-    page = Page(render(without(stages=made.stages(load=Status.UNCERTAIN))))
-    assert "of an earlier run" in page.text
+@pytest.mark.parametrize("status", [Status.UNCERTAIN, Status.FAILED, Status.HELD, Status.PENDING])
+def test_an_earlier_result_is_not_passed_off_as_the_last(status: Status) -> None:
+    assert "of an earlier run" in Page(render(without(stages=made.stages(poc=status)))).text
+    assert "of an earlier run" not in Page(render(made.full())).text
 
 
 # --- colours ----------------------------------------------------------------------------------------------------------
