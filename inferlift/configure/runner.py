@@ -189,7 +189,7 @@ def _play(
         if thread.is_alive():
             stop.set()
             thread.join(timeout=10)
-        process.end(_children(ident))
+        process.end(_children(ident), grace_s=1)
     if runner.stats is None and log.stats is None:
         raise CheckFailed("ansible-playbook did not run to its end", why=_tail(folder, ident, log.secrets))
 

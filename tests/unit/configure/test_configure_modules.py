@@ -1,0 +1,146 @@
+"""The playbooks' own modules, run as Ansible runs them, on files of a temporary folder."""
+
+from __future__ import annotations
+
+import getpass
+import grp
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from inferlift.profile import ROOT
+
+SECRET = "planted-secret-77d0"
+
+
+def load(path: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / "playbooks" / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+Write = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Write:
+    module = load("library/config_files.py")
+    manifests = tmp_path / "manifests"
+    monkeypatch.setattr(module, "MANIFESTS", manifests)
+    me = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
+    real = module.put
+    monkeypatch.setattr(module, "put", lambda m, entry, data: real(m, {**entry, **me}, data))
+
+    def run(*files: dict[str, Any], check: bool = False, facts: dict[str, Any] | None = None) -> dict[str, Any]:
+        rows = [{**row, "path": str(tmp_path / row["path"]), **me} for row in files]
+        arguments = {"role": "r", "files": rows, "facts": facts or {}, "_ansible_check_mode": check}
+        with patch_module_args(arguments), pytest.raises(SystemExit):
+            module.main()
+        answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return answer
+
+    return run
+
+
+def test_a_second_call_changes_nothing(write: Write, tmp_path: Path) -> None:
+    file = {"path": "deep/a", "content": "one\n", "mode": "0640"}
+    assert write(file)["changed"]
+    assert not write(file)["changed"]
+    assert (tmp_path / "deep" / "a").read_text() == "one\n"
+    assert oct((tmp_path / "deep" / "a").stat().st_mode & 0o777) == "0o640"
+
+
+def test_a_mode_or_content_changed_by_somebody_is_put_back(write: Write, tmp_path: Path) -> None:
+    file = {"path": "a", "content": "one\n"}
+    write(file)
+    (tmp_path / "a").chmod(0o600)
+    assert write(file)["changed"]
+    (tmp_path / "a").write_text("two\n")
+    assert write(file)["changed"]
+    assert (tmp_path / "a").read_text() == "one\n"
+
+
+def test_an_invalid_file_does_not_replace_the_old_one(write: Write, tmp_path: Path) -> None:
+    write({"path": "a", "content": "good\n", "validate": "grep -q good %s"})
+    answer = write({"path": "a", "content": "bad\n", "validate": "grep -q good %s"})
+    assert answer["failed"]
+    assert "would not be valid" in answer["msg"]
+    assert (tmp_path / "a").read_text() == "good\n"
+    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["a"]  # no temporary file is left
+
+
+def test_a_file_no_longer_listed_is_removed_and_others_are_not(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "foreign").touch()
+    write({"path": "a", "content": ""}, {"path": "b", "content": ""})
+    assert write({"path": "b", "content": ""})["changed_paths"][0] == str(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    assert (tmp_path / "foreign").exists()
+
+
+def test_a_dry_run_tells_and_does_nothing(write: Write, tmp_path: Path) -> None:
+    assert write({"path": "a", "content": "x"}, check=True)["changed"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_secret_is_in_no_answer_and_in_no_digest(write: Write, tmp_path: Path) -> None:
+    first = write({"path": "a", "secret": SECRET})
+    second = write({"path": "a", "secret": "another-secret-1"})
+    assert second["changed"]
+    assert (tmp_path / "a").read_text() == "another-secret-1"
+    assert first["inferlift_digests"] == second["inferlift_digests"]
+    assert SECRET not in json.dumps(first)
+
+
+def test_content_facts_and_mode_are_in_the_digest(write: Write) -> None:
+    variants = [
+        write({"path": "a", "content": "x"}),
+        write({"path": "a", "content": "y"}),
+        write({"path": "a", "content": "x", "mode": "0600"}),
+        write({"path": "a", "content": "x"}, facts={"port": 1}),
+    ]
+    assert len({row["inferlift_digests"]["r"] for row in variants}) == 4
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "manifests" / "r.json").read_text())
+    return found
+
+
+def test_the_validator_accepts_what_was_written_and_names_each_damage(write: Write, tmp_path: Path) -> None:
+    checks = load("roles/base/files/checks.py")
+    digest = write({"path": "a", "content": "x"}, {"path": "b", "secret": SECRET})["inferlift_digests"]["r"]
+    assert [c["ok"] for c in checks.files("r", manifest_of(tmp_path), digest)] == [True, True]
+    assert [c["ok"] for c in checks.files("r", manifest_of(tmp_path), "0" * 64)] == [True, False]
+    for damage, words in [
+        (lambda: (tmp_path / "b").write_text("other"), "b: content changed"),
+        (lambda: (tmp_path / "a").chmod(0o777), "a: mode is 777"),
+        (lambda: (tmp_path / "a").unlink(), "a: No such file"),
+    ]:
+        damage()
+        result = checks.files("r", manifest_of(tmp_path), digest)[0]
+        assert not result["ok"]
+        assert words in result["detail"]
+    assert SECRET not in json.dumps(checks.files("r", manifest_of(tmp_path), digest))
+
+
+def test_a_service_started_after_its_files_were_written_runs_with_them(tmp_path: Path) -> None:
+    module = load("library/managed_services.py")
+    file = tmp_path / "a"
+    file.touch()
+    now = {"ActiveState": "active", "ActiveEnterTimestampMonotonic": str(int((time.monotonic() + 1) * 1e6))}
+    before = now | {"ActiveEnterTimestampMonotonic": str(int((time.monotonic() - 60) * 1e6))}
+    assert module.started_after(now, [str(file)])
+    assert not module.started_after(before, [str(file)])
+    assert not module.started_after(now | {"ActiveState": "inactive"}, [str(file)])
+    assert not module.started_after(now, [str(file), str(tmp_path / "absent")])
