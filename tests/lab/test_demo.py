@@ -77,7 +77,7 @@ def test_a_thousand_in_flight_then_again_with_a_replica_killed(deployed: Lab) ->
 
 def test_no_user_saw_a_failure_while_weights_moved(deployed: Lab) -> None:
     cutover = deployed.artifact("switch", Cutover)
-    assert [s.weight for s in cutover.steps] == [1, 10, 50, 100]
+    assert [s.weight for s in cutover.steps if s.weight] == [1, 10, 50, 100]
     assert all(c.same for c in cutover.parity)
     assert cutover.parity
     assert {u.client for u in cutover.users} == {"resolving", "keep-alive"}
