@@ -171,6 +171,7 @@ def _play(
         },
         event_handler=keep,
         cancel_callback=stop.is_set,
+        settings={"pexpect_timeout": 0.2},  # how often the callback is asked, in seconds; the default is 5
         quiet=True,
     )
     try:

@@ -61,7 +61,8 @@ def boot(name: str, image: str, folder: Path) -> Host:
     podman(
         "create", "--name", container, "--label", LABEL, "--runtime", "runc", "--systemd=always", *rights,
         "--ulimit", "nofile=20000:20000", "--ulimit", "nproc=20000:20000", "--memory", "1500m", "--cpus", CPUS[name],
-        "--network", NETWORK, "--ip", address, image, "/sbin/init",
+        "--network", NETWORK, "--ip", address, "--mac-address", f"02:00:0a:e8:00:{ADDRESSES[name]:02x}",
+        image, "/sbin/init",
     )  # fmt: skip
     podman("cp", str(host_key), f"{container}:/etc/ssh/ssh_host_ed25519_key")
     podman("cp", f"{folder}/ssh/.", f"{container}:/root/.ssh")
@@ -232,7 +233,7 @@ def chat_image(folder: Path) -> Images:
 
 
 def question(tokens: int = 4, **more: object) -> dict[str, object]:
-    return {"messages": [{"role": "user", "content": "Name a colour."}], "max_tokens": tokens, **more}
+    return {"messages": [{"role": "user", "content": "Name a colour."}], "max_tokens": tokens, "temperature": 0, **more}
 
 
 async def post(
@@ -270,10 +271,10 @@ async def test_users_are_served_under_the_old_name_route_and_key(site: Site) -> 
     async with site.client() as client:
         status, text, _ = await post(client, question())
         assert status == 200
-        assert json.loads(text)["usage"]["completion_tokens"] == 4
+        assert 1 <= json.loads(text)["usage"]["completion_tokens"] <= 4
         status, text, headers = await post(client, question(stream=True))
     assert (status, headers["Content-Type"]) == (200, "text/event-stream")
-    assert text.count("data: {") >= 4
+    assert text.count("data: {") >= 3  # a token, why it ended, the usage
     assert text.rstrip().endswith("data: [DONE]")
 
 

@@ -26,6 +26,7 @@ def main(role, checks):
     parser = argparse.ArgumentParser(description=f"Validator of the role {role}")
     parser.add_argument("--digest", help="what was deployed, as the operator remembers it")
     parser.add_argument("--local", action="store_true", help="only this host: others may not be ready yet")
+    parser.add_argument("--patience", type=float, default=0, help="seconds that what has just been started may take")
     options = parser.parse_args()
     results = []
     try:
