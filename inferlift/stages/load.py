@@ -14,7 +14,7 @@ from inferlift.stages.base import Context, Stage
 
 # The shape is offered at this share of what a short saturated warm-up reached: a test at the edge of what the
 # replica can do, without a queue that only grows.
-OFFERED = 0.85
+OFFERED = 0.92
 WARM_UP_SHARE = 0.06
 
 
