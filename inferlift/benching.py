@@ -31,8 +31,7 @@ def deploy(root: Path, *, as_json: bool = False) -> int:
             listing_s = statistics.median(_timed(root, "--list") for _ in range(5))
             rows = migration.status_rows(migration.place(PROFILE))
         finally:
-            for command in (["rollback"], ["lab.down"], ["destroy"]):
-                subprocess.run([str(root / "invoke"), *command, "--profile", PROFILE], check=False, stdout=sys.stderr)
+            _clear()
     figures = {
         "demo_seconds": round(demo_s, 1),
         "noop_seconds": round(noop_s, 2),
@@ -74,6 +73,16 @@ def _bare() -> tuple[float, float]:
         if done.changed:
             print(f"the playbook's second run changed {done.changed} things", file=sys.stderr)
         return middle - start, done.seconds
+
+
+def _clear() -> None:
+    """The bench's own world and fleet, by label; its users ended with the deploy."""
+    from inferlift.teardown import lab_down
+
+    with migration.session(migration.place(PROFILE), f"bench --profile {PROFILE}") as ctx:
+        left = [*migration.stages()["poc"].undo(ctx), *lab_down(ctx)]
+    if left:
+        print("left by the bench: " + ", ".join(left), file=sys.stderr)
 
 
 @contextmanager

@@ -165,11 +165,15 @@ def _gate(
     elif at_least is not None and (figure.n or 0) < at_least:
         why = f"{figure.n or 0} requests, at least {at_least} are needed"
     elif holds(value, target):
-        verdict, why = "pass", f"{value:.4g} {figure.unit}, target {target:.4g}"
+        verdict, why = "pass", f"{_text(value)} {figure.unit}, target {_text(target)}"
     else:
         verdict = "inconclusive" if absent_below else "fail"
-        why = f"{value:.4g} {figure.unit}, target {target:.4g}"
+        why = f"{_text(value)} {figure.unit}, target {_text(target)}"
     return Gate(name=name, verdict=verdict, target=target, figure=figure, why=why)
+
+
+def _text(value: float) -> str:
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _series(client: Prometheus, start: datetime, end: datetime, seconds: float) -> list[Series]:
