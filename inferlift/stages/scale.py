@@ -13,7 +13,6 @@ from inferlift.stages import _fleet
 from inferlift.stages._common import questions
 from inferlift.stages.base import Context, Settled, Stage
 
-
 BURST_S = 4.0
 
 

@@ -159,7 +159,7 @@ def test_the_code_keeps_the_direction() -> None:
         ("inferlift/dns/zone.py", "import inferlift.something_new", "nothing above"),
         ("inferlift/sizing/need.py", "import inferlift.prices.table", "no other engine"),
         ("inferlift/sizing/need.py", "def f():\n    import requests", "no adapter"),
-        ("inferlift/artifacts.py", "from pulumi.automation import Stack", "no adapter"),
+        ("inferlift/artifacts/__init__.py", "from pulumi.automation import Stack", "no adapter"),
         ("inferlift/profile.py", "import inferlift.stages.audit", "base module"),
         ("inferlift/ssh.py", "from inferlift import transfer", "base module"),
         ("inferlift/ledger.py", "from inferlift.stages.base import Stage", "base module"),

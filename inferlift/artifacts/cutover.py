@@ -1,0 +1,94 @@
+"""Data moved, replicas accepted, users moved, the watch over them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from inferlift.artifacts.base import Artifact, Check, Figure, Gate, Verdict
+from inferlift.artifacts.fleet import Service
+from inferlift.artifacts.load import LoadRun
+from inferlift.artifacts.sizing import Sizing
+
+
+class TransferPass(Artifact):
+    files: int
+    bytes_total: int
+    bytes_sent: int
+    seconds: float
+
+
+class Transfer(Artifact):
+    source: str
+    destinations: tuple[str, ...]
+    manifest: str  # sha256 over the sorted (path, size, sha256) lines
+    files: int
+    bytes: int
+    passes: tuple[TransferPass, ...]
+    checks: tuple[Check, ...]
+
+
+class Scaled(Artifact):
+    service: Service
+    sizing: Sizing
+    acceptance: LoadRun
+    deadline_s: float
+    with_loss: LoadRun  # one replica killed in the middle
+    lost_host: str
+    in_flight_on_lost: int  # at the kill: an upper bound for the failures allowed
+    gates: tuple[Gate, ...]
+
+
+class ParityCase(Artifact):
+    request: str
+    same: bool
+    detail: str
+
+
+class SwitchStep(Artifact):
+    weight: int  # of the new side, percent
+    at: datetime
+    authority_share: float | None  # of answers that named the new side
+    asked: int
+    resolver_answers: tuple[str, ...]
+    gates: tuple[Gate, ...]
+    seconds: float
+
+
+class UserCounts(Artifact):
+    """What users saw during the switch."""
+
+    client: str  # "resolving" | "keep-alive"
+    old: int
+    new: int
+    failed: int
+
+
+class Cutover(Artifact):
+    name: str
+    old: str
+    new: str
+    ttl_before_s: int
+    ttl_s: int
+    steps: tuple[SwitchStep, ...]
+    parity: tuple[ParityCase, ...]
+    rehearsed_rollback_s: float | None
+    users: tuple[UserCounts, ...]
+    rolled_back: bool
+    rollback_s: float | None = None
+    why: str = ""
+
+
+class Series(Artifact):
+    name: str
+    unit: str
+    points: tuple[tuple[float, float], ...]  # (unix seconds, value)
+
+
+class Watch(Artifact):
+    start: datetime
+    end: datetime
+    gates: tuple[Gate, ...]
+    figures: dict[str, Figure]
+    series: tuple[Series, ...]
+    verdict: Verdict
+    why: str

@@ -1,0 +1,65 @@
+"""The old and the new world as declared and found: contract, hosts, the lab's old world."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from inferlift.artifacts.base import Artifact
+
+
+class Route(Artifact):
+    """A path the users call, and what the new server calls it."""
+
+    path: str  # as users call it, e.g. /api/chat
+    upstream: str  # as the app behind the gateway calls it, e.g. /v1/chat/completions
+
+
+class Contract(Artifact):
+    """What users rely on. File fields are paths on the operator's machine; secrets are references."""
+
+    name: str  # the DNS name users call
+    certificate: str  # path, PEM chain for `name`
+    certificate_key: str  # secret reference, e.g. file:/path
+    ca: str | None = None  # path of the CA the clients trust; None: the system's
+    key_header: str  # e.g. X-Api-Key
+    key: str  # secret reference
+    routes: tuple[Route, ...]
+    max_body_bytes: int = 65536
+
+
+class Host(Artifact):
+    """A machine that Ansible reaches over SSH. `expected` is hardware the plan counts on, checked by validators."""
+
+    name: str
+    role: Literal["gateway", "model", "monitor", "origin", "authority", "resolver"]
+    address: str
+    user: str = "root"
+    ssh_port: int = 22
+    ssh_key: str  # path of the private key on the operator's machine
+    host_key: str  # "ssh-ed25519 AAAA...": pinned, never learned on first use
+    site: str = "lab"
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpu: str | None = None
+    container: str | None = None  # podman id in the lab, instance id on a cloud
+
+
+class World(Artifact):
+    """The lab's old world: what exists before the migration."""
+
+    label: str  # owner label value, unique to the clone and the profile
+    network: str
+    subnet: str
+    origin: Host
+    authority: Host
+    resolver: Host
+    contract: Contract
+    zone: str  # e.g. demo.test.
+    dns_api: str  # http(s) URL of the PowerDNS API
+    dns_key: str  # secret reference
+    ttl_s: int
+    log_glob: str  # access logs on the origin host
+    body_log: str  # request bodies as JSON lines on the origin host, for the parity replay
+    data_path: str  # read-only data folder on the origin host
+    dockerfile: str  # Alpine Dockerfile on the operator's machine
+    requests_sent: int = 0  # real requests sent to the old side before the audit
