@@ -29,8 +29,7 @@ def destroy(ctx: Context) -> list[str]:
 
     Raises Refusal while DNS points at the fleet, or its gateway saw users within `operations.quiet_s`.
     """
-    ctx.stage = "destroy"
-    ctx.key = "destroy"
+    ctx.stage, ctx.key = "poc", "destroy"
     _refuse_if_used(ctx)
     with ctx.intent("destroy", f"{ctx.owner}/fleet", {"hosts": _hosts(ctx)}, {"hosts": []}):
         left = stages()["poc"].undo(ctx)
@@ -41,7 +40,7 @@ def destroy(ctx: Context) -> list[str]:
 
 def lab_down(ctx: Context) -> list[str]:
     """Remove the old world. Returns what is left of it by label."""
-    ctx.stage, ctx.key = "lab", "down"
+    ctx.stage, ctx.key = "world", "down"
     with ctx.intent("down", f"{ctx.owner}/world", {}, {}):
         left = stages()["world"].undo(ctx)
     if not left:

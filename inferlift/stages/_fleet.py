@@ -122,7 +122,7 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
 
 
 def settle_fleet(ctx: Context, intent: Intent) -> Settled:
-    if intent.action == "provision":
+    if intent.action in ("provision", "destroy"):
         from inferlift import provision
 
         provision.settle(ctx.folder, ctx.tools(), ctx.say)

@@ -114,8 +114,8 @@ class SwitchStage(Stage):
         """The record and its journal say what was written; the switch goes on from there."""
         from inferlift import dns
 
-        if intent.action == "parity":
-            return "absent"
+        if "sequence" not in intent.planned:
+            return "absent"  # not a write to the record
         world = ctx.need("world", World)
         outcome = dns.settle(self._backend(ctx, world).read(world.contract.name), intent.planned)
         return outcome if outcome in ("done", "absent") else "unknown"

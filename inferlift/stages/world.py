@@ -89,7 +89,7 @@ class WorldStage(Stage):
         return provision.verify_world(made, ctx.folder, ctx.tools())
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
-        if intent.action == "provision":
+        if intent.action in ("provision", "down"):
             from inferlift import provision
 
             provision.settle(ctx.folder, ctx.tools(), ctx.say)

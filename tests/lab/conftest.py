@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -18,6 +18,7 @@ from inferlift import migration, process, provision, toolchain
 from inferlift.artifacts import Artifact
 from inferlift.ledger import reading
 from inferlift.profile import ROOT
+from inferlift.report.screenshot import FLAGS
 
 A = TypeVar("A", bound=Artifact)
 
@@ -131,3 +132,23 @@ def small() -> Iterator[Lab]:
 @pytest.fixture
 def killed() -> Iterator[Lab]:
     yield from lab("kills", "demo-small")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.options import Options
+    from selenium.webdriver.chrome.service import Service
+
+    toolchain.ensure(["chromium"], print)
+    options = Options()
+    options.binary_location = str(shutil.which("chromium"))
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
+    driver.set_page_load_timeout(30)
+    try:
+        yield driver
+    finally:
+        driver.quit()

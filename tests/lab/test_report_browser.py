@@ -5,9 +5,6 @@ The data is made up (tests/unit/report/report_factory.py); a real run's page is 
 
 from __future__ import annotations
 
-import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +13,8 @@ import pytest
 from inferlift import toolchain
 from inferlift.report import render
 from inferlift.report.data import STAGES
-from inferlift.report.screenshot import FLAGS, screenshot
+from inferlift.report.screenshot import screenshot
+from tests.lab.pages import requests, show
 from tests.unit.report import report_factory as made
 
 pytestmark = pytest.mark.lab
@@ -26,47 +24,11 @@ PAGES = {"finished": made.full(), "nothing": made.empty()}
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from selenium import webdriver
-    from selenium.webdriver.chrome.options import Options
-    from selenium.webdriver.chrome.service import Service
-
-    toolchain.ensure(["chromium"], print)
-    options = Options()
-    options.binary_location = str(shutil.which("chromium"))
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=Service(str(shutil.which("chromedriver"))))
-    driver.set_page_load_timeout(30)
-    try:
-        yield driver
-    finally:
-        driver.quit()
-
-
-@pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("report")
     for name, data in PAGES.items():
         (folder / f"{name}.html").write_text(render(data), encoding="utf-8")
     return {name: folder / f"{name}.html" for name in PAGES}
-
-
-def show(browser: Any, page: Path, width: int, scheme: str = "light", media: str = "") -> None:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
-    for kind in ("browser", "performance"):
-        browser.get_log(kind)  # what earlier pages left
-    browser.get(page.as_uri())
-
-
-def requests(browser: Any) -> list[str]:
-    """Addresses that the page made the browser ask for."""
-    events = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    return [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
 
 
 @pytest.mark.parametrize("name", list(PAGES))

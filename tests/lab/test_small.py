@@ -23,7 +23,7 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def moved(small: Lab) -> Lab:
-    done = small.invoke("deploy")
+    done = small.invoke("deploy", "--load-origin")
     assert done.returncode == 0, done.stderr[-3000:]
     return small
 
@@ -54,6 +54,12 @@ def at(moved: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[migration.Contex
     with migration.session(moved.place, "test") as ctx:
         ctx.stage, ctx.key = "test", "test"
         yield ctx
+
+
+def test_the_old_side_is_sampled_live_only_when_asked_and_within_its_cap(moved: Lab) -> None:
+    live = moved.artifact("load", Measurement).origin_live
+    assert live is not None
+    assert live.counts.planned == moved.place.profile.load.origin_requests
 
 
 def test_a_second_run_of_the_playbook_changes_nothing(at: migration.Context) -> None:
