@@ -86,7 +86,7 @@ class Ledger:
         self.folder = folder
         self.run = run
         self._db = db
-        # Called with "STAGE ACTION intent|outcome" right after each write: tests kill the process there.
+        # Called with "STAGE ACTION SUBJECT intent|outcome" right after each write: tests kill the process there.
         self.on_boundary: Callable[[str], None] = lambda name: None
 
     @classmethod
@@ -193,7 +193,7 @@ class Ledger:
             ),
         )
         number = int(cursor.lastrowid or 0)
-        self.on_boundary(f"{stage} {action} intent")
+        self.on_boundary(f"{stage} {action} {subject} intent".replace("  ", " "))
         kept: list[str] = []
         try:
             yield kept.append
@@ -203,7 +203,7 @@ class Ledger:
                 self.close_intent(number, f"failed: {str(error).splitlines()[0] if str(error) else error!r}")
             raise
         self.close_intent(number, "done", kept[-1] if kept else None)
-        self.on_boundary(f"{stage} {action} outcome")
+        self.on_boundary(f"{stage} {action} {subject} outcome".replace("  ", " "))
 
     def close_intent(self, number: int, outcome: str, result: str | None = None) -> None:
         self._db.execute(

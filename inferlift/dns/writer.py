@@ -68,7 +68,7 @@ class Writer:
         desired = Desired(kind=shape, weights=journal.intended, ttl_s=ttl, journal=journal)
         change = self.backend.propose(state, desired)
         self.say(change.text)
-        with self.intent(action, self.name, _dump(state), journal.model_dump(mode="json")):
+        with self.intent(action, f"{self.name} {weight} %", _dump(state), journal.model_dump(mode="json")):
             self._apply(change)
         return journal
 

@@ -14,6 +14,7 @@ import pytest
 from conftest import Lab
 
 from inferlift import process
+from inferlift.artifacts import Cutover, Service
 from inferlift.ledger import reading
 from inferlift.profile import ROOT
 
@@ -22,54 +23,73 @@ ROUNDS = 150  # far more than one migration has boundaries
 
 
 def test_killed_at_every_boundary_and_inside_the_engines(killed: Lab, tmp_path: Path) -> None:
-    hits = tmp_path / "hits"
+    hits = Hits(tmp_path / "hits")
     inside = {
-        "inside Pulumi's create": lambda: (
-            _open(killed, "provision") and len(killed.hosts("world")) + len(killed.hosts()) > 0
+        "inside Pulumi's create": (signal.SIGKILL, lambda: _open(killed, "provision") and bool(killed.hosts("world"))),
+        "inside Ansible": (
+            signal.SIGKILL,
+            lambda: _open(killed, "configure") and "Write the files" in _newest_log(killed),
         ),
-        "inside Ansible": lambda: _open(killed, "configure") and "Write the files" in _newest_log(killed),
-        "inside the load test": lambda: _open(killed, "requests") and _samples(killed) > 10,
-        "inside a DNS write": lambda: _open(killed, "weight"),
+        "inside the load test": (signal.SIGTERM, lambda: _open(killed, "requests") and _samples(killed) > 10),
+        "inside a DNS write": (signal.SIGKILL, lambda: _open(killed, "set_weight")),
+        "while users are moved": (signal.SIGINT, lambda: " 50%" in _newest_log(killed)),
     }
-    hit_inside: list[str] = []
+    done: list[str] = []
     for _ in range(ROUNDS):
-        run = killed.start(sys.executable, str(ROOT / "tests" / "lab" / "killer.py"), killed.profile, str(hits))
+        run = killed.start(sys.executable, str(ROOT / "tests" / "lab" / "killer.py"), killed.profile, str(hits.path))
         over = threading.Event()
-        watcher = threading.Thread(target=_kill_inside, args=(run, over, inside, hit_inside), daemon=True)
+        watcher = threading.Thread(target=_stop_inside, args=(run, over, hits, inside, done), daemon=True)
         watcher.start()
         code = run.wait(timeout=600)
         over.set()
         watcher.join(timeout=10)
         if code == 0:
             break
-        assert code == -signal.SIGKILL, killed.log()[-3000:]
+        assert code in (-signal.SIGKILL, 130), killed.log()[-3000:]
     else:
         pytest.fail(f"not finished after {ROUNDS} kills")
-    boundaries = hits.read_text().splitlines()
-    print(f"{len(boundaries)} boundaries hit, and {', '.join(hit_inside)}")
-    assert sorted(hit_inside) == sorted(inside)
-    _every_boundary_was_hit(killed, boundaries)
+    print(f"{len(hits.names())} boundaries hit, and {', '.join(done)}")
+    assert sorted(done) == sorted(inside)
+    _every_boundary_was_hit(killed, hits.names())
     assert set(killed.statuses().values()) == {"done"}
+    assert sum(u.failed for u in killed.artifact("switch", Cutover).users) == 0
     _one_copy_each(killed)
     assert process.remnants(killed.place.owner) == []
 
 
-def _kill_inside(
-    run: subprocess.Popen[bytes], over: threading.Event, inside: dict[str, Callable[[], bool]], hit: list[str]
+class Hits:
+    """The boundaries at which the process has killed itself so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def names(self) -> list[str]:
+        return self.path.read_text().splitlines() if self.path.exists() else []
+
+
+def _stop_inside(
+    run: subprocess.Popen[bytes],
+    over: threading.Event,
+    hits: Hits,
+    inside: dict[str, tuple[int, Callable[[], bool]]],
+    done: list[str],
 ) -> None:
-    """SIGKILL of the one process, so that its children stay behind."""
-    while not over.wait(0.05):
-        for name, reached in inside.items():
-            if name not in hit and reached() and run.poll() is None:
-                os.kill(run.pid, signal.SIGKILL)
-                hit.append(name)
+    """A signal to the one process, so that its children stay behind; counted only where it ended the run."""
+    while not over.wait(0.02):
+        for name, (number, reached) in inside.items():
+            if name not in done and reached() and run.poll() is None:
+                before = hits.names()
+                os.kill(run.pid, number)
+                run.wait(timeout=120)
+                if hits.names() == before:
+                    done.append(name)
                 return
 
 
 def _every_boundary_was_hit(lab: Lab, boundaries: list[str]) -> None:
     with reading(lab.place.folder) as ledger:
         assert ledger is not None
-        known = {f"{i.stage} {i.action}" for i in ledger.intents()}
+        known = {f"{i.stage} {i.action} {i.subject}".rstrip() for i in ledger.intents()}
     for name in known:
         assert f"{name} intent" in boundaries
         assert f"{name} outcome" in boundaries
@@ -77,8 +97,6 @@ def _every_boundary_was_hit(lab: Lab, boundaries: list[str]) -> None:
 
 
 def _one_copy_each(lab: Lab) -> None:
-    from inferlift.artifacts import Service
-
     with reading(lab.place.folder) as ledger:
         assert ledger is not None
         service = Service.model_validate(ledger.document("service"))

@@ -102,8 +102,8 @@ def test_boundaries_are_told_before_and_after_each_action(tmp_path: Path) -> Non
     with opened(tmp_path) as ledger:
         ledger.on_boundary = seen.append
         with ledger.intent("switch", "k", "weight", "ai", {}, {}):
-            assert seen == ["switch weight intent"]
-    assert seen == ["switch weight intent", "switch weight outcome"]
+            assert seen == ["switch weight ai intent"]
+    assert seen == ["switch weight ai intent", "switch weight ai outcome"]
 
 
 def test_reading_needs_no_lock_and_changes_nothing(tmp_path: Path) -> None:
