@@ -208,26 +208,14 @@ def doctor(c: Context, json: bool = False) -> None:
     _guard(work)
 
 
-@task(name="up")
-def lab_up(c: Context, profile: str = "demo", verbose: bool = False) -> None:
-    """Raise the lab's old world for a profile."""
+@task(positional=["action"], help={"action": "up or down"})
+def lab(c: Context, action: str, profile: str = "demo", verbose: bool = False) -> None:
+    """Raise the lab's old world for a profile (up), or take it down (down)."""
 
     def work() -> int:
-        from inferlift.commands import lab_up as run
+        from inferlift.commands import lab as run
 
-        return run(profile, verbose=verbose)
-
-    _guard(work)
-
-
-@task(name="down")
-def lab_down(c: Context, profile: str = "demo", verbose: bool = False) -> None:
-    """Take the lab's old world down."""
-
-    def work() -> int:
-        from inferlift.commands import lab_down as run
-
-        return run(profile, verbose=verbose)
+        return run(action, profile, verbose=verbose)
 
     _guard(work)
 
@@ -271,11 +259,7 @@ def bench(c: Context, name: str = "deploy", json: bool = False) -> None:
     _guard(work)
 
 
-_lab = Collection("lab")
-_lab.add_task(lab_up)
-_lab.add_task(lab_down)
-
 namespace = Collection(
     deploy, audit, size, build, poc, load, migrate, scale, switch, watch, plan, approve, status, report, diff, rollback,
-    destroy, profiles, doctor, check, test, bench, _lab,
+    destroy, profiles, doctor, lab, check, test, bench,
 )  # fmt: skip

@@ -157,17 +157,19 @@ def destroy(profile: str, *, verbose: bool = False) -> int:
         return _left(remove(ctx), "the fleet")
 
 
-def lab_up(profile: str, *, verbose: bool = False) -> int:
-    with session(place(profile), f"lab.up --profile {profile}", verbose=verbose) as ctx:
-        advance(ctx, stages()["world"])
-    return 0
+def lab(action: str, profile: str, *, verbose: bool = False) -> int:
+    """The old world alone: up or down."""
+    from inferlift.teardown import lab_down
 
-
-def lab_down(profile: str, *, verbose: bool = False) -> int:
-    from inferlift.teardown import lab_down as down
-
-    with session(place(profile), f"lab.down --profile {profile}", verbose=verbose) as ctx:
-        return _left(down(ctx), "the lab's old world")
+    if action not in ("up", "down"):
+        raise DeclarationError(
+            f"the lab cannot {action!r}", why="expected up or down", next_command=f"./invoke lab up --profile {profile}"
+        )
+    with session(place(profile), f"lab {action} --profile {profile}", verbose=verbose) as ctx:
+        if action == "up":
+            advance(ctx, stages()["world"])
+            return 0
+        return _left(lab_down(ctx), "the lab's old world")
 
 
 def profiles() -> int:

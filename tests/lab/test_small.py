@@ -201,7 +201,7 @@ def test_destroy_removes_the_fleet_and_nothing_else(moved: Lab, foreign: list[st
 
 
 def test_lab_down_removes_the_old_world(moved: Lab) -> None:
-    assert moved.invoke("lab.down").returncode == 0
+    assert moved.invoke("lab", "down").returncode == 0
     assert moved.hosts("world") == []
     assert provision.read_world(f"{moved.place.owner}/world", moved.place.folder, tools()) is None
 
