@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,6 +30,7 @@ class Lab:
     def __init__(self, name: str, profile: str) -> None:
         clone = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
         self.profile = profile
+        self.started = 0.0  # when `start` was called last
         self.state = Path(tempfile.gettempdir()) / f"inferlift-test-{clone}-{name}"
         self.env = {**os.environ, "INFERLIFT_STATE": str(self.state), "PYTHONPATH": str(ROOT)}
 
@@ -53,6 +55,7 @@ class Lab:
         return done
 
     def start(self, *argv: str) -> subprocess.Popen[bytes]:
+        self.started = time.time()
         log = (self.state.parent / f"{self.state.name}.log").open("ab")
         return subprocess.Popen(argv, cwd=ROOT, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 

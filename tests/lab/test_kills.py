@@ -113,10 +113,14 @@ def _open(lab: Lab, action: str) -> bool:
 
 
 def _newest_log(lab: Lab) -> str:
-    logs = sorted(lab.place.folder.glob("runs/*/run.log"), key=lambda p: p.stat().st_mtime)
-    return logs[-1].read_text(errors="replace") if logs else ""
+    """The log of the run that goes on now; an earlier run's says nothing about this one."""
+    return _newest(lab, "runs/*/run.log").decode(errors="replace")
 
 
 def _samples(lab: Lab) -> int:
-    files = sorted(lab.place.folder.glob("samples/load-new-*.jsonl"), key=lambda p: p.stat().st_mtime)
-    return files[-1].read_bytes().count(b"\n") if files else 0
+    return _newest(lab, "samples/load-new-*.jsonl").count(b"\n")
+
+
+def _newest(lab: Lab, pattern: str) -> bytes:
+    files = [p for p in lab.place.folder.glob(pattern) if p.stat().st_mtime > lab.started]
+    return max(files, key=lambda p: p.stat().st_mtime).read_bytes() if files else b""
