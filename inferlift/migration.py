@@ -15,12 +15,12 @@ from types import FrameType
 from typing import Any
 
 from inferlift import __version__, process
-from inferlift.artifacts import Artifact, Check, Cutover, Status
+from inferlift.artifacts import Artifact, Check, Status
 from inferlift.errors import DeclarationError, Held, InferliftError, Interrupted, Refusal
 from inferlift.ledger import Ledger, digest, reading
 from inferlift.profile import ROOT, Profile
 from inferlift.progress import Progress
-from inferlift.stages.base import Context, Options, Stage
+from inferlift.stages.base import Context, Options, Stage, moved
 
 ORDER = ("audit", "size", "build", "poc", "load", "migrate", "scale", "switch", "watch")
 
@@ -243,15 +243,6 @@ def advance(ctx: Context, stage: Stage, later: Sequence[str] = (), *, again: boo
     ctx.forget_probes()
     ctx.progress.done(stage.summary(artifact))
     return artifact
-
-
-def moved(ledger: Ledger) -> bool:
-    """Are users on the fleet?"""
-    row = ledger.stage("switch")
-    if row is None or row.status is not Status.DONE:
-        return False
-    cutover = ledger.artifact("switch", Cutover)
-    return cutover is not None and not cutover.rolled_back
 
 
 def verify_all(ctx: Context) -> dict[str, list[Check]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from inferlift import ssh
@@ -12,6 +13,7 @@ from inferlift.artifacts import (
     Contract,
     DesiredFleet,
     Fleet,
+    Host,
     HostGroup,
     Images,
     Service,
@@ -22,7 +24,7 @@ from inferlift.artifacts import (
 from inferlift.errors import CheckFailed
 from inferlift.ledger import Intent
 from inferlift.secret import resolve
-from inferlift.stages.base import Context, Settled
+from inferlift.stages.base import Context, Settled, moved
 from inferlift.tree import tree_digest
 
 DATA = "/srv/data"
@@ -73,7 +75,8 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
             "data", lambda: copy_data(ctx, fleet), Transfer, subject=", ".join(h.name for h in fleet.by_role("model"))
         )
     contract = contract_of(ctx)
-    configured = ctx.step("configure", lambda: configure_fleet(ctx, fleet), Configured, subject=fleet.label)
+    how = configure_under_users if moved(ctx.ledger) else configure_fleet
+    configured = ctx.step("configure", lambda: how(ctx, fleet), Configured, subject=fleet.label)
     service = _service(ctx, fleet, contract, configured)
     ctx.ledger.set_document("service", service)
     return service
@@ -85,11 +88,14 @@ def current(ctx: Context) -> Service:
     return Service.model_validate(body) if body else ctx.need("poc", Service)
 
 
-def wait_up(ctx: Context, service: Service, *, limit_s: float = 90) -> None:
+def wait_up(ctx: Context, service: Service) -> None:
     """Until the gateway sends requests to every replica. Raises CheckFailed naming those that stay away."""
+    _wait_up(ctx, service.fleet.by_role("gateway")[0], [h.name for h in service.fleet.by_role("model")])
+
+
+def _wait_up(ctx: Context, gateway: Host, names: Sequence[str], *, limit_s: float = 90) -> None:
     from inferlift.configure import gateway as gateway_api
 
-    gateway, names = service.fleet.by_role("gateway")[0], [h.name for h in service.fleet.by_role("model")]
     deadline = time.monotonic() + limit_s
     while True:
         up = {s.name for s in gateway_api.servers(gateway) if s.status.startswith("UP")}
@@ -164,8 +170,8 @@ def copy_data(ctx: Context, fleet: Fleet) -> Transfer:
     return copy(world.origin, world.data_path, fleet.by_role("model"), DATA, ctx.path("data"), ctx.say)
 
 
-def configure_fleet(ctx: Context, fleet: Fleet) -> Configured:
-    """The playbook over all hosts of the fleet; a second run changes nothing."""
+def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), check: bool = False) -> Configured:
+    """The playbook over all hosts of the fleet, or `only` some; a second run changes nothing."""
     from inferlift import configure, toolchain
 
     toolchain.ensure(["wheels"], ctx.say)
@@ -180,7 +186,38 @@ def configure_fleet(ctx: Context, fleet: Fleet) -> Configured:
         tls_folder=folder / "tls",
         wheels=toolchain.wheels()[0].parent,
     )
-    return configure.apply(fleet.hosts, "site.yml", made.variables, made.secrets, folder, ctx.say)
+    return configure.apply(
+        fleet.hosts, "site.yml", made.variables, made.secrets, folder, ctx.say, limit=only, check=check
+    )
+
+
+def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
+    """Users are on the fleet: a model host that would change is drained first, one host at a time."""
+    from inferlift.configure import gateway as gateway_api
+
+    before = {h.name: h.container for h in current(ctx).fleet.hosts}
+    standing = [h.name for h in fleet.by_role("model") if before.get(h.name) == h.container]
+    would = configure_fleet(ctx, fleet, only=standing, check=True).hosts if standing else {}
+    touched = [name for name in standing if would[name]["changed"]]
+    done = configure_fleet(ctx, fleet, only=[h.name for h in fleet.hosts if h.name not in touched])
+    gateway = fleet.by_role("gateway")[0]
+    for name in touched:
+        ctx.say(f"{name} changes: drained first")
+        gateway_api.drain(gateway, name)
+        try:
+            one = configure_fleet(ctx, fleet, only=[name])
+        finally:
+            gateway_api.undrain(gateway, name)
+        _wait_up(ctx, gateway, [name])
+        done = done.model_copy(
+            update={
+                "hosts": {**done.hosts, **one.hosts},
+                "changed": done.changed + one.changed,
+                "seconds": done.seconds + one.seconds,
+                "skipped": tuple(dict.fromkeys((*done.skipped, *one.skipped))),
+            }
+        )
+    return done
 
 
 def keys(ctx: Context) -> dict[str, str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from inferlift.artifacts import Artifact, Check, World
+from inferlift.artifacts import Artifact, Check, Cutover, Status, World
 from inferlift.errors import Refusal
 from inferlift.ledger import Intent, Ledger
 
@@ -183,3 +183,12 @@ class Stage(ABC):
     def summary(self, artifact: Artifact) -> str:
         """One line for people."""
         return ""
+
+
+def moved(ledger: Ledger) -> bool:
+    """Are users on the fleet?"""
+    row = ledger.stage("switch")
+    if row is None or row.status is not Status.DONE:
+        return False
+    cutover = ledger.artifact("switch", Cutover)
+    return cutover is not None and not cutover.rolled_back
