@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +24,10 @@ def _guard(work: Callable[[], int | None]) -> None:
     except InferliftError as error:
         print(f"inferlift: {error}", file=sys.stderr)
         raise Exit(code=error.exit_code) from None
+    except (OSError, sqlite3.Error) as error:  # a full disk, a folder that is not ours, a damaged ledger
+        print(f"inferlift: the machine refused: {error}", file=sys.stderr)
+        print("  next: mend that (space, rights, the file named), then run the same command again", file=sys.stderr)
+        raise Exit(code=1) from None
     except KeyboardInterrupt:
         print("inferlift: stopped; the same command goes on", file=sys.stderr)
         raise Exit(code=130) from None

@@ -9,7 +9,7 @@ from typing import Any
 
 from inferlift.errors import DeclarationError, InferliftError, Refusal
 from inferlift.ledger import now, write_atomically
-from inferlift.migration import advance, from_caller, looking, place, session, stages, status_rows
+from inferlift.migration import advance, callers, looking, place, session, stages, status_rows
 from inferlift.migration import deploy as run_stages
 from inferlift.profile import ROOT
 from inferlift.stages.base import Context, Options
@@ -31,7 +31,7 @@ def deploy(
     from inferlift.plan import approver
 
     where = place(profile, target)
-    given = None if locked is None else Path(from_caller(locked)).resolve()
+    given = None if locked is None else callers(locked).resolve()
     if given is not None:
         lockfile.read(given)
     options = Options(load_origin=load_origin, locked=given)
@@ -42,8 +42,10 @@ def deploy(
             run_stages(
                 ctx, first=first, last=last, approve=approver(ask=ask or where.profile.target != "lab", given=plan)
             )
-        finally:
-            page = write_report(ctx)
+        except (InferliftError, KeyboardInterrupt):
+            _try_report(ctx)
+            raise
+        page = write_report(ctx)
         lockfile.write(ctx)
         if given is not None:
             lockfile.enforce_resolved(ctx, given)
@@ -95,7 +97,13 @@ def approve(profile: str, reason: str) -> int:
         if held is None:
             raise Refusal("nothing is held", next_command=f"./invoke status --profile {profile}")
         approved = ctx.ledger.document("approved") or {}
-        approved[held["stage"]] = {"reason": reason, "at": now(), "overruled": held["why"]}
+        before = approved.get(held["stage"]) or {}
+        approved[held["stage"]] = {
+            "reason": reason,
+            "at": now(),
+            "overruled": held["why"],  # just this: other numbers hold again
+            "earlier": [*before.get("earlier", ()), *([before["overruled"]] if before else [])],
+        }
         ctx.ledger.set_document("approved", approved)
         ctx.ledger.drop_document("held")
     print(f"approved {held['stage']}; go on with ./invoke deploy --profile {profile}")
@@ -201,6 +209,14 @@ def write_report(ctx: Context) -> Path:
     page = ctx.folder / "report.html"
     write_atomically(page, render(gather(ctx)))
     return page
+
+
+def _try_report(ctx: Context) -> None:
+    """The page of a run that did not end well; that it cannot be written does not hide why."""
+    try:
+        write_report(ctx)
+    except OSError as error:
+        ctx.progress.note(f"the report could not be written: {error}")
 
 
 def _left(left: list[str], what: str) -> int:

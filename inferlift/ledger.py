@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from inferlift.artifacts import Artifact, Status
 from inferlift.errors import CheckFailed, InferliftError, Refusal
@@ -26,6 +27,7 @@ from inferlift.errors import CheckFailed, InferliftError, Refusal
 A = TypeVar("A", bound=Artifact)
 
 _SCHEMA = """
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS stage (
   name TEXT PRIMARY KEY, key TEXT NOT NULL, status TEXT NOT NULL, artifact TEXT, digest TEXT,
   started TEXT, finished TEXT, seconds REAL, message TEXT NOT NULL DEFAULT '');
@@ -38,6 +40,7 @@ CREATE TABLE IF NOT EXISTS timing (step TEXT NOT NULL, seconds REAL NOT NULL, at
 CREATE TABLE IF NOT EXISTS run (
   id TEXT PRIMARY KEY, command TEXT NOT NULL, pid INTEGER NOT NULL, started TEXT NOT NULL,
   finished TEXT, exit INTEGER, message TEXT);
+COMMIT;
 """
 
 
@@ -93,7 +96,14 @@ class Ledger:
     @contextlib.contextmanager
     def open(cls, folder: Path, *, command: str, declared_in: Path) -> Iterator[Ledger]:
         """Lock and open. Raises Refusal if another run holds the lock, or the name belongs to another file."""
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise Refusal(
+                f"{folder} cannot be made",
+                why=error.strerror or str(error),
+                next_command="set INFERLIFT_STATE to a folder that can be written",
+            ) from None
         with _lock(folder / "lock", command):
             db = connect(folder)
             run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{token_hex(3)}"
@@ -163,14 +173,23 @@ class Ledger:
         if row is None or row.artifact is None:
             return None
         path = self.folder / row.artifact
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        if hashlib.sha256(text.encode()).hexdigest() != row.digest:
+        task = "lab up" if name == "world" else name
+        anew = f"./invoke {task} (with the same profile) makes it anew"
+        data = path.read_bytes() if path.is_file() else b""
+        if hashlib.sha256(data).hexdigest() != row.digest:
             raise CheckFailed(
                 f"the artifact of {name} is not what the ledger recorded",
                 why=f"{path} was changed or removed",
-                next_command=f"./invoke deploy --from {name} (with the same profile) makes it anew",
+                next_command=anew,
             )
-        return model.model_validate_json(text)
+        try:
+            return model.model_validate_json(data)
+        except ValueError as error:
+            raise CheckFailed(
+                f"the artifact of {name} was written by another version of inferlift",
+                why=f"{path}: {str(error).splitlines()[0]}",
+                next_command=anew,
+            ) from None
 
     # --- intents ---------------------------------------------------------------------------------------------
 
@@ -261,7 +280,7 @@ class Ledger:
         owner = self.document("declared_in")
         if owner is None:
             self.set_document("declared_in", str(declared_in))
-        elif owner != str(declared_in):
+        elif owner != str(declared_in) and Path(owner).resolve() != declared_in.resolve():
             raise Refusal(
                 f"the profile name of {declared_in} already belongs to {owner}",
                 why="one name is one migration; two files must not steer the same hosts",
@@ -279,23 +298,66 @@ class Ledger:
 
 def connect(folder: Path, *, read_only: bool = False) -> sqlite3.Connection:
     path = folder / "ledger.sqlite"
-    if read_only:
-        return sqlite3.connect(f"file:{path}?mode=ro", uri=True, isolation_level=None, check_same_thread=False)
-    db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    path.chmod(0o600)
-    db.executescript(_SCHEMA)
+    try:
+        if read_only:
+            address = f"file:{quote(str(path))}?mode=ro"
+            db = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+        else:
+            db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            path.chmod(0o600)
+            db.executescript(_SCHEMA)
+        _know(db, path)
+    except (sqlite3.Error, OSError) as error:
+        raise Refusal(
+            f"the ledger {path} cannot be used",
+            why=str(error),
+            next_command=f"free space or mend its rights; a damaged one: move {path} away and deploy again",
+        ) from None
     return db
+
+
+def _know(db: sqlite3.Connection, path: Path) -> None:
+    """Raises Refusal where another version of the tool wrote columns or states that this one does not know."""
+    if not db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        return  # another run is about to make it
+    wanted = sqlite3.connect(":memory:")
+    wanted.executescript(_SCHEMA)
+    for table in ("stage", "intent", "document", "timing", "run"):
+        ask = f"SELECT name FROM pragma_table_info('{table}')"
+        here, known = [r[0] for r in db.execute(ask)], [r[0] for r in wanted.execute(ask)]
+        if here != known:
+            raise _other_version(path, f"its table {table} has {', '.join(here) or 'no columns'}")
+    wanted.close()
+    if odd := {r[0] for r in db.execute("SELECT DISTINCT status FROM stage")} - set(Status):
+        raise _other_version(path, f"a stage is {', '.join(sorted(map(str, odd)))}")
+
+
+def _other_version(path: Path, why: str) -> Refusal:
+    return Refusal(
+        f"the ledger {path} was written by another version of inferlift",
+        why=why,
+        next_command="use the version that wrote it, or another INFERLIFT_STATE",
+    )
 
 
 @contextlib.contextmanager
 def reading(folder: Path) -> Iterator[Ledger | None]:
     """A ledger for looking only, without the lock; None where there is none yet."""
-    if not (folder / "ledger.sqlite").exists():
+    try:
+        there = (folder / "ledger.sqlite").exists()
+    except OSError as error:
+        raise Refusal(
+            f"{folder} cannot be read",
+            why=error.strerror or str(error),
+            next_command="run it as the user who deployed (root)",
+        ) from None
+    if not there:
         yield None
         return
     db = connect(folder, read_only=True)
     try:
-        yield Ledger(folder, db, "read")
+        made = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
+        yield Ledger(folder, db, "read") if made else None
     finally:
         db.close()
 
@@ -304,19 +366,31 @@ def write_atomically(path: Path, text: str) -> str:
     """Write by rename, so that a reader or a kill never sees half of it. Returns the sha256 of the text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # a full disk keeps no half file
+        raise
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextlib.contextmanager
 def _lock(path: Path, command: str) -> Iterator[None]:
-    with path.open("a+", encoding="utf-8") as file:
+    try:
+        file = path.open("a+", encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise Refusal(
+            f"{path} cannot be opened",
+            why=error.strerror or str(error),
+            next_command="set INFERLIFT_STATE to a folder that can be written",
+        ) from None
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            held = json.loads(file.read() or "{}")
+            held = _holder(file.read())
             raise Refusal(
                 f"another run holds this migration: pid {held.get('pid', '?')}, `{held.get('command', '?')}`, "
                 f"since {held.get('since', '?')}",
@@ -327,6 +401,15 @@ def _lock(path: Path, command: str) -> Iterator[None]:
         file.write(json.dumps({"pid": os.getpid(), "command": command, "since": now()}))
         file.flush()
         yield
+
+
+def _holder(text: str) -> dict[str, Any]:
+    """Who wrote the lock; nothing where that cannot be told (it is being written, or was damaged)."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
 
 
 def _plain(value: Any) -> Any:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from inferlift import __version__
-from inferlift.artifacts import Cutover, Evidence, Images, Measurement, Scaled, Service, Sizing, Watch
+from inferlift.artifacts import Artifact, Cutover, Evidence, Images, Measurement, Scaled, Service, Sizing, Watch
 from inferlift.errors import CheckFailed, DeclarationError, Refusal
 from inferlift.ledger import digest, write_atomically
-from inferlift.migration import from_caller
+from inferlift.migration import callers
 from inferlift.stages.base import Context
 from inferlift.tree import tree_digest
 
 SEED = 20261130
+A = TypeVar("A", bound=Artifact)
 
 
 def collect(ctx: Context) -> dict[str, Any]:
@@ -71,7 +72,7 @@ def resolved(ctx: Context) -> dict[str, str]:
 
 def enforce_resolved(ctx: Context, path: Path) -> None:
     """Raises CheckFailed naming each version that came out differently from the lock file's."""
-    wanted, here = read(path).get("resolved") or {}, resolved(ctx)
+    wanted, here = read(path)["resolved"], resolved(ctx)
     if differ := [k for k in sorted(wanted) if wanted[k] != here.get(k)]:
         raise CheckFailed(
             f"the hosts differ from {path}: {', '.join(differ)}",
@@ -83,7 +84,7 @@ def enforce_resolved(ctx: Context, path: Path) -> None:
 def read(path: Path) -> dict[str, Any]:
     try:
         body = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DeclarationError(
             f"{path} is not a lock file",
             why=str(error).splitlines()[0],
@@ -91,6 +92,9 @@ def read(path: Path) -> dict[str, Any]:
         ) from None
     if not isinstance(body, dict) or not isinstance(body.get("lock"), dict):
         raise DeclarationError(f"{path} is not a lock file", why="it has no `lock` entry")
+    for part in ("resolved", "images", "figures"):
+        if not isinstance(body.setdefault(part, {}), dict):
+            raise DeclarationError(f"{path} is not a lock file", why=f"its `{part}` is no mapping")
     return body
 
 
@@ -99,7 +103,7 @@ def diff(a: Path, b: Path) -> list[str]:
     first, second = read(a), read(b)
     lines = []
     for part in ("lock", "resolved", "images", "figures"):
-        left, right = first.get(part, {}), second.get(part, {})
+        left, right = first[part], second[part]
         for key in sorted({*left, *right}):
             if digest(left.get(key)) != digest(right.get(key)):
                 lines.append(_difference(f"{part}.{key}", left.get(key), right.get(key)))
@@ -109,12 +113,15 @@ def diff(a: Path, b: Path) -> list[str]:
 def find(where: Path, name: str) -> Path:
     """A lock file by path, or by run id under this migration's folder ("latest" is the last one)."""
     for path in (
-        Path(from_caller(name)),
+        callers(name),
         where / "runs" / name / "lock.json",
         where / "lock.json" if name == "latest" else None,
     ):
-        if path is not None and path.is_file():
-            return path
+        try:
+            if name and path is not None and path.is_file():
+                return path
+        except OSError:  # a name that no file system takes
+            continue
     known = sorted(p.parent.name for p in where.glob("runs/*/lock.json"))
     raise DeclarationError(
         f"there is no run {name!r}",
@@ -124,10 +131,10 @@ def find(where: Path, name: str) -> Path:
 
 
 def figures(ctx: Context) -> dict[str, float | int | str | None]:
-    """The numbers a migration stands on; None is unknown."""
-    evidence, sizing = ctx.optional("audit", Evidence), ctx.optional("size", Sizing)
-    measured, scaled = ctx.optional("load", Measurement), ctx.optional("scale", Scaled)
-    cutover, watch = ctx.optional("switch", Cutover), ctx.optional("watch", Watch)
+    """The numbers a migration stands on; None is unknown, and so is what an edited artifact says."""
+    evidence, sizing = _readable(ctx, "audit", Evidence), _readable(ctx, "size", Sizing)
+    measured, scaled = _readable(ctx, "load", Measurement), _readable(ctx, "scale", Scaled)
+    cutover, watch = _readable(ctx, "switch", Cutover), _readable(ctx, "watch", Watch)
     return {
         "origin_p95_ms": evidence.latency.p95_ms if evidence else None,
         "origin_requests": evidence.inference_n if evidence else None,
@@ -144,6 +151,13 @@ def figures(ctx: Context) -> dict[str, float | int | str | None]:
         "rehearsed_rollback_s": cutover.rehearsed_rollback_s if cutover else None,
         "watch": watch.verdict if watch else None,
     }
+
+
+def _readable(ctx: Context, stage: str, model: type[A]) -> A | None:
+    try:
+        return ctx.optional(stage, model)
+    except CheckFailed:
+        return None
 
 
 def _difference(key: str, left: Any, right: Any) -> str:

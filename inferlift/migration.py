@@ -16,12 +16,21 @@ from typing import Any
 
 from inferlift import __version__, process
 from inferlift.artifacts import Artifact, Check, Status
-from inferlift.errors import DeclarationError, Held, InferliftError, Interrupted, Refusal
+from inferlift.errors import CheckFailed, DeclarationError, Held, InferliftError, Interrupted, Refusal
 from inferlift.ledger import Ledger, digest, reading
 from inferlift.profile import ROOT, Profile
 from inferlift.progress import Progress
 from inferlift.stages.base import Context, Options, Stage, moved
 
+# What a stage builds on, finished: else it is refused, whoever asks for it.
+UPSTREAM: dict[str, tuple[str, ...]] = {
+    "poc": ("build",),
+    "load": ("audit", "poc"),
+    "migrate": ("poc",),
+    "scale": ("poc", "load"),
+    "switch": ("poc", "migrate", "scale"),
+    "watch": ("scale", "switch"),
+}
 ORDER = ("audit", "size", "build", "poc", "load", "migrate", "scale", "switch", "watch")
 
 
@@ -76,19 +85,25 @@ def place(profile_name: str, target: str | None = None) -> Place:
     state = state_folder()
     name = f"{profile.name}-{profile.target}"
     clone = hashlib.sha256(str(state).encode()).hexdigest()[:6]
-    return Place(profile, declared.path, state / name, f"{clone}/{name}")
+    return Place(profile, declared.path.resolve(), state / name, f"{clone}/{name}")
 
 
 def from_caller(name: str) -> str:
     """A relative path is the caller's, wherever the launcher had to go; a bare name stays as it is."""
     if "/" not in name and not name.endswith((".yaml", ".yml", ".json")):
         return name
-    return str(Path(os.environ.get("INFERLIFT_CWD") or ".") / name)
+    return str(callers(name))
+
+
+def callers(path: str) -> Path:
+    """What is always a path: relative to the caller's folder."""
+    return Path(os.environ.get("INFERLIFT_CWD") or ".") / path
 
 
 def state_folder() -> Path:
     """`.inferlift` in the project, or INFERLIFT_STATE."""
-    return Path(os.environ.get("INFERLIFT_STATE") or ROOT / ".inferlift").resolve()
+    given = os.environ.get("INFERLIFT_STATE")
+    return (callers(given) if given else ROOT / ".inferlift").resolve()
 
 
 @contextmanager
@@ -147,12 +162,14 @@ def session(
                 settle(ctx)
                 yield ctx
         except KeyboardInterrupt:
+            process.end(process.remnants(ctx.owner))  # nothing of ours works on, or keeps this process waiting
             raise Interrupted(
                 f"stopped{' in ' + ctx.stage if ctx.stage else ''}",
                 why="nothing is lost: what was finished is in the ledger, what was begun is settled by the next run",
                 next_command=f"./invoke {command}",
             ) from None
         finally:
+            ctx.close()
             progress.close()
 
 
@@ -164,8 +181,16 @@ def settle(ctx: Context) -> None:
         process.end(left)
     table = stages()
     for intent in ctx.ledger.open_intents():
-        outcome = table[intent.stage].settle(ctx, intent) if intent.stage in table else "absent"
-        ctx.progress.note(f"settled   {intent.stage} {intent.action} {intent.subject}: {outcome}")
+        what = f"{intent.stage} {intent.action} {intent.subject}"
+        try:
+            outcome = table[intent.stage].settle(ctx, intent) if intent.stage in table else "absent"
+        except Interrupted:
+            raise
+        except InferliftError as error:
+            # It stays open and is asked about again; the command itself may be the one that mends what is missing.
+            ctx.progress.note(f"unsettled {what}: {error.what}" + (f" ({error.why})" if error.why else ""))
+            continue
+        ctx.progress.note(f"settled   {what}: {outcome}")
         ctx.ledger.close_intent(intent.id, outcome)
 
 
@@ -199,7 +224,8 @@ def advance(ctx: Context, stage: Stage, later: Sequence[str] = (), *, again: boo
     parts = {"tool": __version__, **stage.key(ctx)}
     ctx.key = digest(parts)
     row = ledger.stage(name)
-    known = ledger.artifact(name, stage.artifact) if row is not None and row.status is Status.DONE else None
+    once, unreadable = _recorded(ledger, stage)
+    known = once if row is not None and row.status is Status.DONE else None
     expected = ledger.expected_seconds(name)
     after = sum(ledger.expected_seconds(n) or 0.0 for n in later)
     findings: list[Check] = []
@@ -218,15 +244,34 @@ def advance(ctx: Context, stage: Stage, later: Sequence[str] = (), *, again: boo
                 return known
             for c in findings:
                 ctx.progress.note(f"{name:<8} found: {c.name}: {c.detail}")
+            if name == "load" and moved(ledger):
+                ctx.progress.note(f"{name:<8} users are on the fleet, so it is not repeated: ./invoke {name} does")
+                return known
+    elif unreadable is not None:
+        if name in ("load", "scale") and not again and moved(ledger):
+            raise CheckFailed(
+                f"the result of {name} cannot be believed",
+                why=f"{unreadable}; users are on the fleet, so it is not measured again by itself",
+                next_command=f"./invoke {name} --profile {ctx.profile.name}",
+            )
+        ctx.progress.note(f"{name:<8} found: {unreadable}; it is made anew")
     elif row is not None and row.status in (Status.FAILED, Status.HELD, Status.UNCERTAIN):
         ctx.progress.note(f"{name:<8} goes on (it was {row.status.value})")
+    _require(ctx, name)
+    # What was accepted once is not load-tested again under users because a repair of it was killed or failed.
+    accepted = once if known is None and not again and name in ("load", "scale") and moved(ledger) else None
+    if name == "load" and accepted is not None and row is not None:
+        ctx.progress.note(f"{name:<8} is {row.status.value}; users are on the fleet, so ./invoke {name} repeats it")
+        return accepted
     ctx.progress.stage(name, expected_s=expected, remaining_after_s=after)
     ledger.begin(name, ctx.key)
     start = time.monotonic()
     try:
-        if known is not None and (findings or again):
+        held_before = row is not None and row.status is Status.HELD
+        if (known is not None and (findings or again)) or (again and held_before and name != "switch"):
             ledger.forget_steps(name)
-        artifact = stage.repair(ctx, known, findings) if known is not None and findings else stage.run(ctx)
+        to_repair = accepted or (known if findings else None)
+        artifact = stage.repair(ctx, to_repair, findings) if to_repair is not None else stage.run(ctx)
     except InferliftError as error:
         status = Status.HELD if isinstance(error, Held) else Status.FAILED
         if isinstance(error, Held):
@@ -237,12 +282,21 @@ def advance(ctx: Context, stage: Stage, later: Sequence[str] = (), *, again: boo
             )
         raise
     seconds = time.monotonic() - start
-    ledger.finish(name, artifact, Status.DONE, seconds)
+    # The parts come first: later stages' keys are made of them, and a kill in between repeats the stage.
     ledger.set_document(f"key:{name}", parts)
+    ledger.finish(name, artifact, Status.DONE, seconds)
     ledger.timed(name, seconds)
+    release(ledger, name)
     ctx.forget_probes()
     ctx.progress.done(stage.summary(artifact))
     return artifact
+
+
+def release(ledger: Ledger, name: str) -> None:
+    """A hold of a stage that was passed is history."""
+    held = ledger.document("held")
+    if isinstance(held, dict) and held.get("stage") == name:
+        ledger.drop_document("held")
 
 
 def verify_all(ctx: Context) -> dict[str, list[Check]]:
@@ -250,9 +304,7 @@ def verify_all(ctx: Context) -> dict[str, list[Check]]:
     table = stages()
     done = [n for n in table if (r := ctx.ledger.stage(n)) is not None and r.status is Status.DONE]
     _verify_ahead(ctx, table, done)
-    return {
-        n: _verified(ctx, table[n], a) for n in done if (a := ctx.ledger.artifact(n, table[n].artifact)) is not None
-    }
+    return {n: _verified(ctx, table[n], a) for n in done if (a := _recorded(ctx.ledger, table[n])[0]) is not None}
 
 
 def status_rows(where: Place) -> list[dict[str, Any]]:
@@ -283,7 +335,7 @@ def _verify_ahead(ctx: Context, table: dict[str, Stage], names: Sequence[str]) -
         if row is None or row.status is not Status.DONE:
             continue
         stage = table[name]
-        artifact = ctx.ledger.artifact(name, stage.artifact)
+        artifact, _ = _recorded(ctx.ledger, stage)
         if artifact is not None:
             ctx.start_probe(f"stage:{name}", lambda s=stage, a=artifact: s.verify(ctx, a))  # type: ignore[misc]
 
@@ -291,8 +343,29 @@ def _verify_ahead(ctx: Context, table: dict[str, Stage], names: Sequence[str]) -
 def _verified(ctx: Context, stage: Stage, artifact: Artifact) -> list[Check]:
     try:
         return ctx.probe(f"stage:{stage.name}", lambda: stage.verify(ctx, artifact))
-    except InferliftError as error:
+    except (InferliftError, OSError, ValueError) as error:
         return [Check(name="verification", ok=False, detail=str(error).replace("\n", " "))]
+
+
+def _recorded(ledger: Ledger, stage: Stage) -> tuple[Artifact | None, str | None]:
+    """The stage's recorded artifact, or why it cannot be believed."""
+    try:
+        return ledger.artifact(stage.name, stage.artifact), None
+    except CheckFailed as error:
+        return None, error.why
+
+
+def _require(ctx: Context, name: str) -> None:
+    """Raises Refusal where a stage that this one builds on is not finished."""
+    for needed in UPSTREAM.get(name, ()):
+        row = ctx.ledger.stage(needed)
+        status = Status.PENDING if row is None else row.status
+        if status not in (Status.DONE, Status.NOT_APPLICABLE):
+            raise Refusal(
+                f"{name} needs {needed}, which " + ("has not run" if row is None else f"is {status.value}"),
+                why=row.message if row is not None else "",
+                next_command=f"./invoke deploy --profile {ctx.profile.name} --to {name}",
+            )
 
 
 def _changed(before: dict[str, Any] | None, after: dict[str, Any]) -> str:

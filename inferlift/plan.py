@@ -13,7 +13,7 @@ from typing import Any, Literal
 from inferlift.artifacts import Figure, Measurement, Sizing, Status
 from inferlift.errors import Held, Refusal
 from inferlift.ledger import digest
-from inferlift.migration import ORDER, Approver, stages
+from inferlift.migration import ORDER, Approver, release, stages
 from inferlift.stages.base import Context, Stage
 
 Part = Literal["first", "second"]
@@ -81,11 +81,13 @@ def approver(*, ask: bool, given: str | None) -> Approver:
         row = ctx.ledger.stage(stage.name)
         if row is not None and row.status is Status.DONE:
             return
-        _hold_on_verdict(ctx)
         part = stage.approval
+        _hold_on_verdict(ctx, part)
         doc = document(ctx, part)
         known = ctx.ledger.document(f"approval:{part}")
         if known == doc:
+            if given is not None:
+                _match(ctx, doc, given)
             return
         if known is not None and ask:
             moved = [k for k in doc if doc[k] != known.get(k)]
@@ -103,7 +105,7 @@ def raise_moved(
     ctx: Context, part: Part, moved: list[str], known: dict[str, Any], doc: dict[str, Any], given: str | None
 ) -> None:
     """What moved since the approval is named and refused, unless the new plan's own hash is given."""
-    if given is not None and plan_hash(doc).startswith(given):
+    if given is not None and _is(given, doc):
         return
     raise Refusal(
         f"the {part} approval no longer holds",
@@ -117,12 +119,17 @@ def money(figure: Figure) -> str:
 
 
 def _match(ctx: Context, doc: dict[str, Any], given: str) -> None:
-    if len(given) < 6 or not plan_hash(doc).startswith(given):
+    if not _is(given, doc):
         raise Refusal(
             f"plan {given} is not the plan as things stand ({plan_hash(doc)})",
             why="the profile, the prices, the measured numbers or the stages differ from what was approved",
             next_command=f"./invoke plan --profile {ctx.profile.name}",
         )
+
+
+def _is(given: str, doc: dict[str, Any]) -> bool:
+    """A hash may be shortened, but not to where chance would match."""
+    return len(given) >= 6 and plan_hash(doc).startswith(given)
 
 
 def _ask(ctx: Context, part: Part, doc: dict[str, Any]) -> None:
@@ -142,9 +149,12 @@ def _ask(ctx: Context, part: Part, doc: dict[str, Any]) -> None:
         )
 
 
-def _hold_on_verdict(ctx: Context) -> None:
-    sizing = ctx.optional("size", Sizing)
-    if sizing is None or sizing.verdict == "go" or (ctx.ledger.document("approved") or {}).get("size"):
+def _hold_on_verdict(ctx: Context, part: Part) -> None:
+    """Only go passes on. The second approval goes by the measured sizing; each verdict is overruled for itself."""
+    measured = ctx.optional("load", Measurement) if part == "second" else None
+    sizing = measured.sizing if measured else ctx.optional("size", Sizing)
+    if sizing is None or sizing.verdict == "go" or ctx.overruled("size", sizing.why):
+        release(ctx.ledger, "size")
         return
     ctx.ledger.set_document("held", {"stage": "size", "why": sizing.why})
     raise Held(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ class Progress:
         self._log = log.open("a", encoding="utf-8") if log else None
         self._stage, self._start, self._remaining_after = "", time.monotonic(), 0.0
         self._expected: float | None = None
+        self._open = False  # a line that is still being rewritten
         self._last_shown = 0.0
         self._write_log(f"inferlift {__version__}")
 
@@ -40,9 +42,8 @@ class Progress:
         self._write_log(f"{self._stage}: {line}")
         text = f"{self._stage:<8} {line}  [{_span(took)}{left}]"
         if self._terminal and not self._verbose:
-            with self._lock:
-                self._stream.write("\r\x1b[2K" + text[: self._width()])
-                self._stream.flush()
+            self._put("\r\x1b[2K" + text[: self._width()])
+            self._open = True
         elif self._verbose or time.monotonic() - self._last_shown > 1.0:
             # without a terminal: at most a line a second, so that a log stays readable
             self._last_shown = time.monotonic()
@@ -61,6 +62,9 @@ class Progress:
             self._show(line, log=False)
 
     def close(self) -> None:
+        if self._open:
+            self._put("\r\x1b[2K")  # what is said next stands on a line of its own
+            self._open = False
         if self._log:
             self._log.close()
             self._log = None
@@ -68,8 +72,13 @@ class Progress:
     def _show(self, text: str, *, log: bool = True) -> None:
         if log:
             self._write_log(text)
-        with self._lock:
-            self._stream.write(("\r\x1b[2K" if self._terminal else "") + text + "\n")
+        self._put(("\r\x1b[2K" if self._terminal else "") + text + "\n")
+        self._open = False
+
+    def _put(self, text: str) -> None:
+        # Nobody reading any more (a closed pipe, a lost terminal) does not end a migration half-way.
+        with self._lock, contextlib.suppress(OSError, ValueError):
+            self._stream.write(text)
             self._stream.flush()
 
     def _write_log(self, text: str) -> None:

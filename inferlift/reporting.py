@@ -253,9 +253,10 @@ def _held(
     held = _read(notes, "what is held", lambda: ctx.ledger.document("held"))
     if not isinstance(held, dict):
         return None
-    stage, sizing = str(held.get("stage")), found.get("sizing")
+    stage, sizing, measured = str(held.get("stage")), found.get("sizing"), found.get("measurement")
     if stage == "size" and sizing is not None:
-        return held if sizing.verdict != "go" and "size" not in approved else None
+        verdicts = {sizing.verdict, *([measured.sizing.verdict] if measured else [])}
+        return held if verdicts != {"go"} and "size" not in approved else None
     return held if stage in states and states[stage].status is Status.HELD else None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -13,8 +14,9 @@ def resolve(reference: str) -> str:
     scheme, _, rest = reference.partition(":")
     if scheme == "env" and rest in os.environ:
         return os.environ[rest]
-    if scheme == "file" and Path(rest).is_file():
-        return Path(rest).read_text(encoding="utf-8").strip()
+    if scheme == "file":
+        with contextlib.suppress(OSError, ValueError):
+            return Path(rest).read_text(encoding="utf-8").strip()
     raise DeclarationError(
         f"secret {reference!r} cannot be read",
         why="a reference is env:NAME of a set variable or file:PATH of a readable file",

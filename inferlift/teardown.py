@@ -15,8 +15,19 @@ FLEET_STAGES = ("poc", "load", "migrate", "scale", "switch", "watch")
 def rollback(ctx: Context) -> float:
     """All users to the old side. Returns the seconds until authority and resolver said so."""
     ctx.stage, ctx.key = "switch", "rollback"
-    seconds = SwitchStage().rollback(ctx)
+    before = ctx.ledger.document("rollback")
+    # Said before it is done: after a kill in between, no deploy moves users there again by itself.
+    ctx.ledger.set_document("rollback", {"at": now(), "seconds": None})
+    try:
+        seconds = SwitchStage().rollback(ctx)
+    except Refusal:  # nothing was written
+        if before is None:
+            ctx.ledger.drop_document("rollback")
+        else:
+            ctx.ledger.set_document("rollback", before)
+        raise
     row = ctx.ledger.stage("switch")
+    ctx.ledger.forget_steps("switch")
     if row is not None:
         ctx.ledger.mark("switch", Status.HELD, "rolled back: all users are on the old side")
     ctx.ledger.set_document("rollback", {"at": now(), "seconds": seconds})
@@ -64,7 +75,7 @@ def _refuse_if_used(ctx: Context) -> None:
             raise Refusal(
                 "it is not known where DNS points, so the fleet is kept",
                 why=error.what,
-                next_command=f"{back}, or ./invoke lab down when the old world is not needed any more",
+                next_command=f"{back}, or ./invoke lab down --profile {ctx.profile.name} to give the old world up",
             ) from None
         if pointing := {a: w for a, w in weights.items() if a in addresses and w > 0}:
             raise Refusal(

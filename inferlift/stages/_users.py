@@ -55,10 +55,12 @@ def running(ctx: Context, world: World, what: str) -> Iterator[None]:
         child.wait()
 
 
-def counts(ctx: Context, world: World, new: str, what: str) -> tuple[UserCounts, ...]:
+def counts(ctx: Context, world: World, new: str, what: str, *, since_run: str) -> tuple[UserCounts, ...]:
+    """What users saw since that run began: a run's records are called by its id, which begins with its time."""
     from inferlift.load.users import summarise
 
-    return summarise(_files(ctx, what), world.origin.address, new)
+    files = [f for f in _files(ctx, what) if f.stem >= since_run]
+    return summarise(files, world.origin.address, new)
 
 
 def gate(ctx: Context, what: str, since: datetime) -> Gate:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from inferlift.artifacts import Artifact, Check, Cutover, Status, World
-from inferlift.errors import Refusal
+from inferlift.errors import CheckFailed, Refusal
 from inferlift.ledger import Intent, Ledger
 
 if TYPE_CHECKING:
@@ -118,6 +118,15 @@ class Context:
     def forget_probes(self) -> None:
         self._probes.clear()
 
+    def close(self) -> None:
+        """What nobody collects any more is not begun."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def overruled(self, stage: str, why: str) -> bool:
+        """Did someone approve just this, with a reason? An approval of other numbers does not count."""
+        given = (self.ledger.document("approved") or {}).get(stage)
+        return isinstance(given, dict) and why in (given.get("overruled"), *given.get("earlier", ()))
+
     # --- places ---------------------------------------------------------------------------------------------
 
     def path(self, *parts: str) -> Path:
@@ -146,7 +155,6 @@ class Stage(ABC):
     name: str
     artifact: type[Artifact]
     approval: Literal["none", "first", "second"] = "none"
-    makes_users_depend: bool = False  # the switch: from here on users are on the fleet
 
     @abstractmethod
     def key(self, ctx: Context) -> dict[str, Any]:
@@ -190,5 +198,8 @@ def moved(ledger: Ledger) -> bool:
     row = ledger.stage("switch")
     if row is None or row.status is not Status.DONE:
         return False
-    cutover = ledger.artifact("switch", Cutover)
+    try:
+        cutover = ledger.artifact("switch", Cutover)
+    except CheckFailed:
+        return True  # it was done, and nobody can say that they left again
     return cutover is not None and not cutover.rolled_back

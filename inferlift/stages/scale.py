@@ -91,6 +91,13 @@ class ScaleStage(Stage):
         return artifact.model_copy(update={"service": service})
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
+        """Power that was cut on purpose comes back, whatever becomes of the stage."""
+        if intent.action == "loss":
+            from inferlift import provision
+
+            for host in _fleet.current(ctx).fleet.by_role("model"):
+                if host.name == intent.subject:
+                    provision.power_on(host, ctx.tools())
         return _fleet.settle_fleet(ctx, intent)
 
     def summary(self, artifact: Artifact) -> str:

@@ -44,8 +44,7 @@ class WatchStage(Stage):
                 why=watched.why,
                 next_command=f"./invoke rollback --profile {ctx.profile.name}",
             )
-        if watched.verdict == "inconclusive" and not (ctx.ledger.document("approved") or {}).get("watch"):
-            ctx.ledger.forget_steps("watch")
+        if watched.verdict == "inconclusive" and not ctx.overruled("watch", watched.why):
             raise Held(
                 "the watch does not decide",
                 why=watched.why,

@@ -59,7 +59,8 @@ class WorldStage(Stage):
         ctx.step("configure", lambda: self._configure(ctx, world), Configured)
         bad = [c for c in probe.complete(_origin(ctx, world), 2, ctx.say) if not c.ok]
         if bad:
-            raise CheckFailed("the old side does not answer", why=bad[0].detail, next_command="./invoke lab up -v")
+            again = f"./invoke lab up --profile {ctx.profile.name} -v"
+            raise CheckFailed("the old side does not answer", why=bad[0].detail, next_command=again)
         if lab.traffic_requests:
             run = ctx.step(
                 "traffic",

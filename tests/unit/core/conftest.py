@@ -10,6 +10,7 @@ import pytest
 from inferlift import migration
 from inferlift.artifacts import Artifact, Check, Cutover
 from inferlift.declaration import load
+from inferlift.errors import Held
 from inferlift.profile import ROOT
 from inferlift.stages.base import Context, Stage
 
@@ -29,6 +30,8 @@ class StandInStage(Stage):
         self.runs = self.repairs = 0
         self.ok = True
         self.fails: Exception | None = None
+        self.hold = False  # after it acted
+        self.acted = 0
 
     def key(self, ctx: Context) -> dict[str, Any]:
         return self.depends
@@ -40,7 +43,14 @@ class StandInStage(Stage):
         if self.fails:
             raise self.fails
         self.runs += 1
-        return ctx.step("act", lambda: Thing(count=self.runs), Thing)
+        made = ctx.step("act", self._act, Thing)
+        if self.hold:
+            raise Held("does not decide", why=f"{made.count}")
+        return made
+
+    def _act(self) -> Thing:
+        self.acted += 1
+        return Thing(count=self.runs)
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
         return [Check(name=f"{self.name} stands", ok=self.ok, detail="as the test says")]

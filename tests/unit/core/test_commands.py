@@ -57,3 +57,16 @@ def test_reporting_tasks_print_one_json_object(tmp_path: Path) -> None:
         assert {"ok", "verdict", "figures"} <= set(body)
         assert body["figures"]["rate_rps"] is None, "nothing was measured yet"
     assert not (tmp_path / "state").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "more"), [("status", ()), ("plan", ()), ("report", ()), ("approve", ("--reason", "x")), ("destroy", ())]
+)
+def test_a_damaged_ledger_ends_in_words(tmp_path: Path, task: str, more: tuple[str, ...]) -> None:
+    folder = tmp_path / "state" / "demo-lab"
+    folder.mkdir(parents=True)
+    (folder / "ledger.sqlite").write_bytes(b"no database" * 400)
+    done = invoke(tmp_path, task, "--profile", "demo", *more)
+    assert done.returncode == 2, done.stderr
+    assert "cannot be used" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from inferlift.artifacts import Quality, Status
+from inferlift.artifacts import Quality, Status, Transfer
 from inferlift.errors import CheckFailed, InferliftError, Interrupted, Refusal
-from inferlift.ledger import Ledger, reading
+from inferlift.ledger import Ledger, connect, reading, write_atomically
 
 FOUND = Quality(n=4, correct=3, share=0.75)
 
@@ -130,3 +130,97 @@ def test_exit_code_and_message_of_a_run_are_kept(tmp_path: Path) -> None:
         raise Refusal("not now")
     with opened(tmp_path) as ledger:
         assert next(r[5:] for r in ledger.runs()) == (2, "not now")
+
+
+# --- what the machine, or another version, can do to a ledger ---------------------------------------------------------
+
+
+def test_a_damaged_ledger_is_refused_in_words(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").write_bytes(b"no database" * 400)
+    with pytest.raises(Refusal, match="cannot be used") as refused, opened(tmp_path):
+        pass
+    assert refused.value.exit_code == 2
+    with pytest.raises(Refusal, match="cannot be used"), reading(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize(
+    "change", ["ALTER TABLE stage ADD COLUMN extra TEXT", "UPDATE stage SET status='frozen'", "DROP TABLE timing"]
+)
+def test_a_ledger_of_another_version_is_refused_before_it_is_changed(tmp_path: Path, change: str) -> None:
+    with opened(tmp_path) as ledger:
+        ledger.begin("poc", "k")
+    with connect(tmp_path) as db:
+        db.execute(change)
+    with pytest.raises(Refusal, match="another version"), reading(tmp_path):
+        pass
+    if "DROP" not in change:  # a missing table is made by opening
+        with pytest.raises(Refusal, match="another version"), opened(tmp_path):
+            pass
+
+
+def test_a_ledger_that_is_just_being_made_holds_nothing_yet(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").touch()
+    with reading(tmp_path) as nothing:
+        assert nothing is None
+
+
+@pytest.mark.parametrize("name", ["a?b", "a#b", "a%41b", "a b"])
+def test_any_folder_name_can_be_read(tmp_path: Path, name: str) -> None:
+    with opened(tmp_path / name) as ledger:
+        ledger.set_document("x", 1)
+    with reading(tmp_path / name) as known:
+        assert known is not None
+        assert known.document("x") == 1
+
+
+def test_a_state_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Refusal, match="cannot be made"), opened(tmp_path / "file" / "demo"):
+        pass
+    (tmp_path / "demo" / "lock").mkdir(parents=True)
+    with pytest.raises(Refusal, match="cannot be opened"), opened(tmp_path / "demo"):
+        pass
+
+
+@pytest.mark.parametrize("text", ["", '{"pid": 1', "[]", "\x00"])
+def test_a_lock_that_does_not_say_who_holds_it_still_holds(tmp_path: Path, text: str) -> None:
+    with opened(tmp_path):
+        (tmp_path / "lock").write_text(text)
+        with pytest.raises(Refusal, match="another run holds"), opened(tmp_path):
+            pass
+
+
+def test_a_full_disk_keeps_the_old_artifact_and_no_half_file(tmp_path: Path, monkeypatch) -> None:
+    path = tmp_path / "page.html"
+    write_atomically(path, "old")
+
+    def full(self, text, encoding):
+        self.write_bytes(text[:3].encode())
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, "a new page")
+    assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
+    assert path.read_bytes() == b"old"
+
+
+def test_an_artifact_that_is_no_text_or_of_another_shape_is_not_believed(tmp_path: Path) -> None:
+    with opened(tmp_path) as ledger:
+        ledger.begin("load", "k")
+        ledger.finish("load", FOUND, Status.DONE, 1.0)
+        with pytest.raises(CheckFailed, match="another version"):
+            ledger.artifact("load", Transfer)
+        (tmp_path / "artifacts" / "load.json").write_bytes(b"\xff\xfe")
+        with pytest.raises(CheckFailed, match="not what the ledger recorded"):
+            ledger.artifact("load", Quality)
+
+
+def test_another_users_ledger_is_refused_in_words(tmp_path: Path, monkeypatch) -> None:
+    def forbidden(self):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "exists", forbidden)
+    with pytest.raises(Refusal, match="cannot be read"), reading(tmp_path):
+        pass

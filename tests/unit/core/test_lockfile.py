@@ -28,7 +28,20 @@ def test_unknown_against_known_is_a_difference(tmp_path: Path) -> None:
     assert lockfile.diff(a, b) == ["figures.quality: unknown -> 0"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"lock": 3}', "\x00"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "{}",
+        '{"lock": 3}',
+        "\x00",
+        '{"lock": {}, "figures": [1]}',
+        '{"lock": {}, "resolved": null}',
+        "[" * 200_000,
+    ],
+)
 def test_what_is_no_lock_file_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "lock.json"
     path.write_text(text)
@@ -42,5 +55,12 @@ def test_a_run_is_found_by_id_and_an_unknown_one_names_the_known(tmp_path: Path)
     (tmp_path / "runs" / "20261130T1").mkdir(parents=True)
     one = write(tmp_path / "runs" / "20261130T1" / "lock.json")
     assert lockfile.find(tmp_path, "20261130T1") == one
-    with pytest.raises(DeclarationError, match="20261130T1"):
-        lockfile.find(tmp_path, "20261130T2")
+    for unknown in ("20261130T2", "", "x" * 300, "../.."):
+        with pytest.raises(DeclarationError, match="20261130T1"):
+            lockfile.find(tmp_path, unknown)
+
+
+def test_a_file_without_suffix_is_found_in_the_callers_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = write(tmp_path / "mine")
+    monkeypatch.setenv("INFERLIFT_CWD", str(tmp_path))
+    assert lockfile.find(tmp_path / "state", "mine") == one

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import pytest
 
-from inferlift import migration
-from inferlift.artifacts import Status
-from inferlift.errors import CheckFailed, DeclarationError, Held, Interrupted, Refusal
+from inferlift import migration, process
+from inferlift.artifacts import Quality, Status
+from inferlift.errors import CheckFailed, DeclarationError, Held, Interrupted, Refusal, Retryable
+from inferlift.ledger import Ledger
 
 pytestmark = pytest.mark.usefixtures("as_root")
 
@@ -103,3 +105,186 @@ def test_not_root_is_one_message(where, table, monkeypatch) -> None:
     with pytest.raises(Refusal, match="needs root"):
         deploy(where)
     assert not where.folder.exists()
+
+
+# --- what a stage builds on -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("stage", "upstream"), [(s, u) for s, needed in migration.UPSTREAM.items() for u in needed])
+def test_a_stage_is_refused_while_what_it_builds_on_is_not_finished(where, table, stage, upstream) -> None:
+    deploy(where)
+    with migration.session(where, stage) as ctx:
+        for status in (Status.FAILED, Status.HELD, Status.UNCERTAIN):
+            ctx.ledger.mark(upstream, status)
+            with pytest.raises(Refusal, match=f"{stage} needs {upstream}, which is {status.value}"):
+                migration.advance(ctx, table[stage], again=True)
+        ctx.ledger.drop(upstream)
+        with pytest.raises(Refusal, match=f"{upstream}, which has not run"):
+            migration.advance(ctx, table[stage], again=True)
+    assert table[stage].runs == 1
+
+
+def test_from_does_not_jump_over_a_failed_stage(where, table) -> None:
+    table["scale"].fails = CheckFailed("too slow")
+    with pytest.raises(CheckFailed):
+        deploy(where)
+    with pytest.raises(Refusal, match="switch needs scale, which is failed"):
+        deploy(where, first="switch")
+    assert table["switch"].runs == 0
+
+
+# --- kills between two writes, damaged results ------------------------------------------------------------------------
+
+
+class Killed(BaseException):
+    """As much of a SIGKILL as one process can have."""
+
+
+def test_a_kill_before_the_last_write_of_a_stage_leaves_no_old_parts_behind(where, table, monkeypatch) -> None:
+    deploy(where, last="poc")
+    table["poc"].depends = {"on": 2}
+    finish = Ledger.finish
+
+    def killed_after(self, name, *more):
+        finish(self, name, *more)
+        if name == "poc":
+            raise Killed
+
+    monkeypatch.setattr(Ledger, "finish", killed_after)
+    with pytest.raises(Killed):
+        deploy(where, last="poc")
+    monkeypatch.setattr(Ledger, "finish", finish)
+    deploy(where, last="poc")
+    with migration.looking(where, "status") as ctx:
+        assert ctx.ledger.document("key:poc")["on"] == 2
+
+
+@pytest.mark.parametrize("damage", ["edited", "removed", "another version"])
+@pytest.mark.parametrize("name", ["world", "size", "switch"])
+def test_an_unbelievable_result_is_named_and_made_anew(where, table, capsys, name, damage) -> None:
+    deploy(where)
+    path = where.folder / "artifacts" / f"{name}.json"
+    if damage == "removed":
+        path.unlink()
+    elif damage == "edited":
+        path.write_bytes(b"\xff" + path.read_bytes())
+    else:
+        with migration.session(where, "older") as ctx:
+            ctx.ledger.finish(name, Quality(n=1, correct=1, share=1.0), Status.DONE, 0.1)
+    deploy(where)
+    assert f"{name:<8} found: " in capsys.readouterr().err
+    assert [n for n, s in table.items() if s.runs > 1] == [name]
+
+
+def test_an_unbelievable_acceptance_is_not_measured_again_under_users(where, table) -> None:
+    deploy(where)
+    (where.folder / "artifacts" / "scale.json").write_text("{}")
+    with pytest.raises(CheckFailed, match="cannot be believed") as refused:
+        deploy(where)
+    assert "./invoke scale" in str(refused.value)
+    assert table["scale"].runs == 1
+
+
+@pytest.mark.parametrize("left", [Status.UNCERTAIN, Status.FAILED])
+def test_under_users_an_unfinished_repair_is_repaired_and_nothing_is_load_tested(where, table, left) -> None:
+    deploy(where)
+    with migration.session(where, "killed") as ctx:
+        for name in ("load", "scale"):
+            ctx.ledger.mark(name, left)
+    tested = table["load"].runs
+    deploy(where, last="load")
+    with pytest.raises(Refusal, match="scale needs load"):
+        deploy(where)
+    with migration.session(where, "done") as ctx:
+        ctx.ledger.mark("load", Status.DONE)
+    deploy(where)
+    assert (table["load"].runs, table["scale"].repairs) == (tested, 1)
+
+
+def test_an_intent_that_cannot_be_settled_does_not_stop_what_would_mend_it(where, table, capsys) -> None:
+    deploy(where, last="audit")
+    with migration.session(where, "killed") as ctx:
+        ctx.stage = "switch"
+        with pytest.raises(Interrupted), ctx.intent("weight", "ai", {}, {}):
+            raise Interrupted("killed")
+
+    def unreachable(ctx, intent):
+        raise Retryable("the authority does not answer")
+
+    table["switch"].settle = unreachable
+    deploy(where, last="size")
+    assert table["size"].runs == 1
+    assert "unsettled switch weight ai: the authority does not answer" in capsys.readouterr().err
+    del table["switch"].settle
+    deploy(where, last="size")
+    with migration.looking(where, "status") as ctx:
+        assert ctx.ledger.open_intents() == []
+
+
+# --- holds ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_hold_that_was_passed_is_history(where, table) -> None:
+    table["load"].fails = Held("does not decide", why="7 samples")
+    with pytest.raises(Held):
+        deploy(where)
+    table["load"].fails = None
+    deploy(where)
+    with migration.looking(where, "status") as ctx:
+        assert ctx.ledger.document("held") is None
+
+
+def test_a_held_stage_goes_on_from_its_numbers_and_is_measured_anew_when_asked_for_by_name(where, table) -> None:
+    deploy(where, last="poc")
+    table["load"].hold = True
+    for again, runs in ((False, 1), (False, 1), (True, 2)):
+        with migration.session(where, "load") as ctx, pytest.raises(Held):
+            migration.advance(ctx, table["load"], again=again)
+        assert table["load"].acted == runs
+
+
+def test_an_approval_is_of_the_numbers_it_overruled(where, table) -> None:
+    with migration.session(where, "deploy") as ctx:
+        ctx.ledger.set_document("approved", {"load": {"overruled": "7 samples", "earlier": ["5 samples"]}})
+        assert ctx.overruled("load", "7 samples")
+        assert ctx.overruled("load", "5 samples")
+        assert not ctx.overruled("load", "3 samples")
+        assert not ctx.overruled("watch", "7 samples")
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_run_ends_the_children_that_would_keep_it_waiting(where, table) -> None:
+    probes = []
+
+    def interrupted():
+        with migration.session(where, "deploy") as ctx:
+            ctx.start_probe("slow", lambda: process.run(["sleep", "60"], timeout_s=90, check=False))
+            probes.append(ctx._probes["slow"])
+            while not process.remnants(where.owner):
+                time.sleep(0.01)
+            raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        interrupted()
+    assert probes[0].result(timeout=5).returncode == -signal.SIGTERM
+
+
+# --- places -----------------------------------------------------------------------------------------------------------
+
+
+def test_relative_paths_are_the_callers(tmp_path, monkeypatch) -> None:
+    (tmp_path / "sub").mkdir()
+    monkeypatch.setenv("INFERLIFT_CWD", str(tmp_path / "sub"))
+    monkeypatch.setenv("INFERLIFT_STATE", "../state")
+    assert migration.state_folder() == tmp_path / "state"
+    assert migration.callers("lock") == tmp_path / "sub" / "lock"
+    assert migration.from_caller("demo") == "demo"
+
+
+def test_one_file_by_two_spellings_is_one_profile(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("INFERLIFT_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("INFERLIFT_CWD", str(migration.ROOT / "docs"))
+    by_path = migration.place("../profiles/demo-small.yaml")
+    assert by_path.profile_path == migration.place("demo-small").profile_path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,6 +73,32 @@ def test_another_hash_is_refused(ctx, table, wrong) -> None:
         approve(ctx, table, given=wrong)
 
 
+def test_a_hash_that_is_given_counts_even_where_the_lab_approved_itself_before(ctx, table) -> None:
+    approve(ctx, table, ask=False)
+    with pytest.raises(Refusal, match="is not the plan"):
+        approve(ctx, table, ask=False, given="000000000000")
+    approve(ctx, table, ask=False, given=plan.plan_hash(plan.document(ctx, "first")))
+
+
+def test_a_shortened_hash_does_not_match_by_chance(ctx, table) -> None:
+    approve(ctx, table, given=plan.plan_hash(plan.document(ctx, "first")))
+    sized(ctx, sizing(cost=2.0))
+    wanted = plan.plan_hash(plan.document(ctx, "first"))
+    with pytest.raises(Refusal, match="no longer holds"):
+        approve(ctx, table, given=wanted[:2])
+    approve(ctx, table, given=wanted[:6])
+
+
+def test_the_second_approval_goes_by_the_measured_verdict(ctx, table, monkeypatch) -> None:
+    measured = SimpleNamespace(sizing=sizing(verdict="stay"), gates=())
+    optional = ctx.optional
+    monkeypatch.setattr(ctx, "optional", lambda s, m: measured if s == "load" else optional(s, m))
+    approve(ctx, table, ask=False)
+    table["build"].approval = "second"
+    with pytest.raises(Held, match="stay"):
+        approve(ctx, table, ask=False)
+
+
 def test_what_moved_since_is_named(ctx, table) -> None:
     approve(ctx, table, given=plan.plan_hash(plan.document(ctx, "first")))
     sized(ctx, sizing(cost=2.0))
@@ -108,8 +135,12 @@ def test_any_verdict_but_go_holds_until_approved_with_a_reason(ctx, table, verdi
     sized(ctx, sizing(verdict=verdict))
     with pytest.raises(Held, match=verdict):
         approve(ctx, table, ask=False)
-    ctx.ledger.set_document("approved", {"size": {"reason": "the contract ends"}})
+    ctx.ledger.set_document("approved", {"size": {"reason": "the contract ends", "overruled": "because"}})
     approve(ctx, table, ask=False)
+    assert ctx.ledger.document("held") is None
+    sized(ctx, sizing(verdict=verdict).model_copy(update={"why": "because of something else"}))
+    with pytest.raises(Held, match=verdict):
+        approve(ctx, table, ask=False)
 
 
 def test_a_plan_can_be_shown_before_anything_exists_and_makes_nothing(where) -> None:

@@ -47,3 +47,23 @@ def test_without_a_terminal_at_most_a_line_a_second() -> None:
     verbose = Progress(stream=out, verbose=True)
     verbose.detail("a detail")
     assert "a detail" in out.getvalue()
+
+
+def test_what_is_said_after_an_interrupt_stands_on_a_line_of_its_own() -> None:
+    out = Terminal()
+    progress = Progress(stream=out)
+    progress.stage("poc", expected_s=None)
+    progress.say("half-way")
+    progress.close()
+    assert out.getvalue().endswith("\r\x1b[2K")
+
+
+def test_nobody_reading_does_not_end_a_run(tmp_path: Path) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError(32, "Broken pipe")
+
+    progress = Progress(tmp_path / "run.log", stream=Closed())
+    progress.stage("poc", expected_s=None)
+    progress.note("done")
+    assert "done" in (tmp_path / "run.log").read_text()

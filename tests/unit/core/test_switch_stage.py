@@ -1,0 +1,136 @@
+"""The switch and the ways back as stages: who decides, what is kept, what a kill leaves."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from inferlift import migration, secret, teardown
+from inferlift.artifacts import Check, Cutover, Status
+from inferlift.errors import CheckFailed, DeclarationError, Held, Refusal
+from inferlift.stages import _fleet, _users
+from inferlift.stages.scale import ScaleStage
+from inferlift.stages.switch import SwitchStage
+
+pytestmark = pytest.mark.usefixtures("as_root")
+DONE = Cutover(
+    name="ai.demo.test", old="a", new="b", ttl_before_s=1, ttl_s=1, steps=(), parity=(), rehearsed_rollback_s=None,
+    users=(), rolled_back=False,
+)  # fmt: skip
+
+
+@pytest.fixture
+def ctx(where, table):
+    with migration.session(where, "deploy") as ctx:
+        ctx.stage = "switch"
+        ctx.ledger.begin("switch", "k")
+        ctx.ledger.finish("switch", DONE, Status.DONE, 1.0)
+        yield ctx
+
+
+@pytest.fixture
+def switch(monkeypatch: pytest.MonkeyPatch) -> SwitchStage:
+    """A switch that gets as far as its parity replay; `ok` is what DNS says."""
+
+    class Reached(Exception):
+        pass
+
+    made = SwitchStage()
+    made.ok, made.reached = False, Reached  # type: ignore[attr-defined]
+
+    def parity(ctx, world):
+        raise Reached
+
+    monkeypatch.setattr(made, "verify", lambda ctx, a: [Check(name="dns", ok=made.ok, detail="b 0 %")])  # type: ignore[attr-defined]
+    monkeypatch.setattr(made, "_parity", parity)
+    monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=None))
+    return made
+
+
+@pytest.fixture(autouse=True)
+def world(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferlift.stages.base.Context.need", lambda self, stage, model: SimpleNamespace())
+
+
+def test_a_record_that_someone_changed_holds_every_deploy_until_a_person_decides(ctx, switch) -> None:
+    with pytest.raises(Held, match="not as the switch left it"):
+        switch.repair(ctx, DONE, switch.verify(ctx, DONE))
+    for _ in range(2):
+        with pytest.raises(Held, match="not as the switch left it"):
+            switch.run(ctx)
+    ctx.ledger.set_document("approved", {"switch": {"at": "9999", "reason": "it was me", "overruled": "x"}})
+    with pytest.raises(switch.reached):
+        switch.run(ctx)
+
+
+def test_a_record_that_was_put_right_again_needs_no_second_switch(ctx, switch) -> None:
+    with pytest.raises(Held):
+        switch.repair(ctx, DONE, switch.verify(ctx, DONE))
+    switch.ok = True
+    assert switch.run(ctx) == DONE
+    assert ctx.ledger.document("taken") is None
+
+
+def test_rollback_is_on_record_before_dns_changes(ctx, switch, monkeypatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    def killed(self, ctx):
+        raise Killed
+
+    monkeypatch.setattr(SwitchStage, "rollback", killed)
+    with pytest.raises(Killed):
+        teardown.rollback(ctx)
+    with pytest.raises(Held, match="taken back"):
+        switch.run(ctx)
+
+
+def test_a_refused_rollback_leaves_no_trace_and_a_failed_one_does(ctx, monkeypatch) -> None:
+    def refused(self, ctx):
+        raise Refusal("the record is foreign")
+
+    def failed(self, ctx):
+        raise CheckFailed("the authority does not show it")
+
+    monkeypatch.setattr(SwitchStage, "rollback", refused)
+    with pytest.raises(Refusal):
+        teardown.rollback(ctx)
+    assert ctx.ledger.document("rollback") is None
+    monkeypatch.setattr(SwitchStage, "rollback", failed)
+    with pytest.raises(CheckFailed):
+        teardown.rollback(ctx)
+    assert ctx.ledger.document("rollback") is not None
+
+
+def test_users_of_an_earlier_attempt_do_not_count(ctx) -> None:
+    folder = ctx.path("users", "switch")
+    for run, ok in (("20261130T100000-aaaaaa", False), ("20261130T110000-bbbbbb", True)):
+        line = {"t": 1.0, "client": "resolving", "side": "a", "ok": ok}
+        (folder / f"{run}.jsonl").write_text(json.dumps(line) + "\n")
+    world = SimpleNamespace(origin=SimpleNamespace(address="a"))
+    (seen, _) = _users.counts(ctx, world, "b", "switch", since_run="20261130T110000-bbbbbb")
+    assert (seen.old, seen.failed) == (1, 0)
+
+
+def test_power_that_a_killed_test_had_cut_comes_back(ctx, monkeypatch) -> None:
+    hosts = [SimpleNamespace(name="model-1"), SimpleNamespace(name="model-2")]
+    fleet = SimpleNamespace(by_role=lambda role: hosts)
+    on: list[str] = []
+    monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=fleet))
+    monkeypatch.setattr("inferlift.provision.power_on", lambda host, tools: on.append(host.name), raising=False)
+    monkeypatch.setattr(type(ctx), "tools", lambda self: None)
+    assert ScaleStage().settle(ctx, SimpleNamespace(action="loss", subject="model-2")) == "absent"  # type: ignore[arg-type]
+    assert on == ["model-2"]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_a_secret_that_cannot_be_read_names_the_reference(tmp_path, content) -> None:
+    path = tmp_path / "key"
+    if content is None:
+        path.mkdir()
+    else:
+        path.write_bytes(content)
+    with pytest.raises(DeclarationError, match=f"file:{path}"):
+        secret.resolve(f"file:{path}")
