@@ -158,7 +158,7 @@ def session(
         if on_boundary is not None:
             ledger.on_boundary = on_boundary
         try:
-            with _signals():
+            with _signals(), process.owned(where.owner):
                 settle(ctx)
                 yield ctx
         except KeyboardInterrupt:
@@ -175,7 +175,6 @@ def session(
 
 def settle(ctx: Context) -> None:
     """What a killed run left: its processes are ended, its open intents get an outcome. Before anything else."""
-    process.set_owner(ctx.owner)
     if left := process.remnants(ctx.owner):
         ctx.say(f"ending {len(left)} processes that a killed run left behind")
         process.end(left)
@@ -400,7 +399,9 @@ def _signals() -> Iterator[None]:
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = {s: signal.signal(s, stop) for s in (signal.SIGTERM, signal.SIGHUP)}
+    # What whoever started us had ignored (nohup) stays ignored.
+    heard = [s for s in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(s) is not signal.SIG_IGN]
+    before = {s: signal.signal(s, stop) for s in heard}
     try:
         yield
     finally:

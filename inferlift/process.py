@@ -11,7 +11,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from inferlift.errors import CheckFailed
@@ -23,9 +23,18 @@ def owner_mark() -> str | None:
     return os.environ.get(OWNER)
 
 
-def set_owner(mark: str) -> None:
-    """Mark this process and, by inheritance, its children."""
+@contextlib.contextmanager
+def owned(mark: str) -> Iterator[None]:
+    """Children started in the block carry the mark."""
+    before = os.environ.get(OWNER)
     os.environ[OWNER] = mark
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(OWNER, None)
+        else:
+            os.environ[OWNER] = before
 
 
 def unmarked(env: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -36,7 +45,7 @@ def unmarked(env: Mapping[str, str] | None = None) -> dict[str, str]:
 def remnants(mark: str) -> list[int]:
     """Pids of live processes with this mark, ourselves and our ancestors excepted.
 
-    A process's environment as it was started is read from /proc: the one who calls `set_owner` is not listed.
+    A process's environment as it was started is read from /proc: who is in `owned` is not listed itself.
     """
     ours = _lineage()
     needle = f"{OWNER}={mark}".encode()

@@ -5,7 +5,12 @@ The public names load on first use, so that importing this package costs nothing
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# Pulumi's engine is spoken to over gRPC in this process. gRPC's own fork handlers abort one in twenty of the children
+# that are forked later (ansible-runner's pexpect does); none of them speaks gRPC, so they are not needed.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if TYPE_CHECKING:
     from inferlift.provision.models import Tools, WorldHosts

@@ -155,7 +155,7 @@ class SwitchStage(Stage):
             return
         raise Held(
             "users were taken back to the old side",
-            why=f"rollback at {back['at']}",
+            why=f"rollback at {back['at']}" + ("" if back["seconds"] is not None else ", not seen to its end"),
             next_command=f"./invoke switch --profile {ctx.profile.name}",
         )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from secrets import token_urlsafe
 from typing import TYPE_CHECKING, Any
 
-from inferlift.artifacts import Artifact, Check, Configured, Contract, LoadRun, Route, World
-from inferlift.errors import CheckFailed
+from inferlift import ssh
+from inferlift.artifacts import Artifact, Check, Configured, Contract, Host, LoadRun, Route, World
+from inferlift.errors import CheckFailed, InferliftError
 from inferlift.ledger import Intent
 from inferlift.stages._common import questions
 from inferlift.stages.base import Context, Settled, Stage
@@ -15,6 +17,9 @@ from inferlift.tree import tree_digest
 
 if TYPE_CHECKING:
     from inferlift.provision import WorldHosts
+
+
+SERVICES = {"origin": ("nginx", "chat", "llamacpp"), "authority": ("nginx", "pdns"), "resolver": ("unbound",)}
 
 
 class WorldStage(Stage):
@@ -41,9 +46,20 @@ class WorldStage(Stage):
         ]
 
     def run(self, ctx: Context) -> World:
+        return self._with_traffic(ctx, self._raise(ctx))
+
+    def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> World:
+        """Hosts and services as they were; traffic is sent again only where the log that it left is gone."""
+        assert isinstance(artifact, World)  # noqa: S101
+        world = self._raise(ctx)
+        counted = ssh.run(world.origin, f"cat {world.log_glob} | wc -l", timeout_s=20).stdout
+        if int(counted or 0) >= artifact.requests_sent:
+            return world.model_copy(update={"requests_sent": artifact.requests_sent})
+        return self._with_traffic(ctx, world)
+
+    def _raise(self, ctx: Context) -> World:
         from inferlift import provision
         from inferlift.load import probe
-        from inferlift.load.traffic import drive
 
         lab = ctx.profile.lab
         assert lab is not None  # noqa: S101
@@ -61,6 +77,13 @@ class WorldStage(Stage):
         if bad:
             again = f"./invoke lab up --profile {ctx.profile.name} -v"
             raise CheckFailed("the old side does not answer", why=bad[0].detail, next_command=again)
+        return world
+
+    def _with_traffic(self, ctx: Context, world: World) -> World:
+        from inferlift.load.traffic import drive
+
+        lab = ctx.profile.lab
+        assert lab is not None  # noqa: S101
         if lab.traffic_requests:
             run = ctx.step(
                 "traffic",
@@ -87,7 +110,10 @@ class WorldStage(Stage):
             authority=artifact.authority,
             resolver=artifact.resolver,
         )
-        return provision.verify_world(made, ctx.folder, ctx.tools())
+        hosts = (artifact.origin, artifact.authority, artifact.resolver)
+        with ThreadPoolExecutor(len(hosts)) as pool:
+            services = pool.map(_services, hosts)
+            return [*provision.verify_world(made, ctx.folder, ctx.tools()), *services]
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
         if intent.action in ("provision", "down"):
@@ -173,6 +199,18 @@ class WorldStage(Stage):
         )
         hosts = (world.origin, world.authority, world.resolver)
         return configure.apply(hosts, old.PLAYBOOK, variables, secrets, folder, ctx.say)
+
+
+def _services(host: Host) -> Check:
+    """What the host is there for runs: a stopped service is a finding, as a stopped host is."""
+    name, units = f"{host.name}: services", SERVICES[host.role]
+    try:
+        said = ssh.run(host, f"systemctl is-active {' '.join(units)}", timeout_s=20, check=False).stdout.split()
+    except InferliftError as error:
+        return Check(name=name, ok=False, detail=error.what)
+    states = dict(zip(units, said, strict=False))
+    bad = [f"{unit} is {states.get(unit, 'unknown')}" for unit in units if states.get(unit) != "active"]
+    return Check(name=name, ok=not bad, detail=", ".join(bad or units))
 
 
 def _secret(path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -82,7 +83,9 @@ def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandInStage]:
 @pytest.fixture
 def where(tmp_path: Path) -> migration.Place:
     declared = load("demo-small", ROOT)
-    return migration.Place(declared.profile, declared.path, tmp_path / "demo-small-lab", "t/demo-small-lab")
+    # an owner of this test's own: settling ends processes by it, and another clone's tests may run beside these
+    owner = f"{uuid4().hex[:8]}/demo-small-lab"
+    return migration.Place(declared.profile, declared.path, tmp_path / "demo-small-lab", owner)
 
 
 @pytest.fixture

@@ -100,6 +100,15 @@ def test_a_signal_ends_with_how_to_go_on_and_the_next_run_goes_on(where, table, 
     assert all(r["status"] == "done" for r in migration.status_rows(where))
 
 
+def test_a_run_under_nohup_outlives_its_terminal(where, table, monkeypatch) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with migration.session(where, "deploy"):
+            os.kill(os.getpid(), signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_not_root_is_one_message(where, table, monkeypatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(Refusal, match="needs root"):

@@ -75,3 +75,10 @@ def test_a_tree_digest_is_of_names_content_and_mode(tmp_path: Path) -> None:
     changed = tree_digest(tmp_path)
     (tmp_path / "a").rename(tmp_path / "c")
     assert len({before, changed, tree_digest(tmp_path)}) == 3
+
+
+def test_grpc_does_not_meddle_with_children_that_are_forked_after_the_engine_ran() -> None:
+    look = "import inferlift.provision, os; print(os.environ['GRPC_ENABLE_FORK_SUPPORT'])"
+    env = {k: v for k, v in os.environ.items() if k != "GRPC_ENABLE_FORK_SUPPORT"}
+    done = subprocess.run([sys.executable, "-c", look], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "0"
