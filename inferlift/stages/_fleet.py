@@ -201,10 +201,13 @@ def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
     touched = [name for name in standing if would[name]["changed"]]
     done = configure_fleet(ctx, fleet, only=[h.name for h in fleet.hosts if h.name not in touched])
     gateway = fleet.by_role("gateway")[0]
+    for left in gateway_api.servers(gateway):
+        if left.status.startswith("DRAIN"):  # of a run that was killed while it changed that host
+            gateway_api.undrain(gateway, left.name)
     for name in touched:
         ctx.say(f"{name} changes: drained first")
-        gateway_api.drain(gateway, name)
         try:
+            gateway_api.drain(gateway, name)
             one = configure_fleet(ctx, fleet, only=[name])
         finally:
             gateway_api.undrain(gateway, name)

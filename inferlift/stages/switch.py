@@ -51,6 +51,9 @@ class SwitchStage(Stage):
 
     def run(self, ctx: Context) -> Cutover:
         world, service = ctx.need("world", World), _fleet.current(ctx)
+        if ctx.options.explicit:  # someone decided: a deploy may go on with what a kill leaves of it
+            ctx.ledger.drop_document("rollback")
+            ctx.ledger.drop_document("taken")
         self._hold_after_rollback(ctx)
         if (kept := self._put_right(ctx)) is not None:
             return kept
@@ -151,7 +154,7 @@ class SwitchStage(Stage):
         """Someone took users back: they are not moved again until someone says so."""
         back = ctx.ledger.document("rollback")
         approved = (ctx.ledger.document("approved") or {}).get("switch")
-        if back is None or ctx.options.explicit or (approved and approved["at"] > back["at"]):
+        if back is None or (approved and approved["at"] > back["at"]):
             return
         raise Held(
             "users were taken back to the old side",
@@ -165,7 +168,7 @@ class SwitchStage(Stage):
         Raises Held as long as neither is so.
         """
         taken = ctx.ledger.document("taken")
-        if taken is None or ctx.options.explicit:
+        if taken is None:
             return None
         was = ctx.optional("switch", Cutover)
         if was is None:

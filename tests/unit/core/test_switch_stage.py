@@ -11,6 +11,7 @@ from inferlift import migration, secret, teardown
 from inferlift.artifacts import Check, Cutover, Status
 from inferlift.errors import CheckFailed, DeclarationError, Held, Refusal
 from inferlift.stages import _fleet, _users
+from inferlift.stages.base import Options
 from inferlift.stages.scale import ScaleStage
 from inferlift.stages.switch import SwitchStage
 
@@ -71,6 +72,17 @@ def test_a_record_that_was_put_right_again_needs_no_second_switch(ctx, switch) -
     switch.ok = True
     assert switch.run(ctx) == DONE
     assert ctx.ledger.document("taken") is None
+
+
+def test_a_switch_asked_for_by_name_is_a_decision_that_outlives_a_kill(ctx, switch) -> None:
+    for document in ("rollback", "taken"):
+        ctx.ledger.set_document(document, {"at": "2026", "seconds": 1.0, "why": "x"})
+    ctx.options = Options(explicit=True)
+    with pytest.raises(switch.reached):
+        switch.run(ctx)
+    ctx.options = Options()
+    with pytest.raises(switch.reached):
+        switch.run(ctx)
 
 
 def test_rollback_is_on_record_before_dns_changes(ctx, switch, monkeypatch) -> None:
