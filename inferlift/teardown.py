@@ -6,7 +6,7 @@ from inferlift.artifacts import Service, Status
 from inferlift.errors import Refusal, Retryable
 from inferlift.ledger import now
 from inferlift.migration import stages
-from inferlift.stages.base import Context
+from inferlift.stages.base import Context, all_back
 from inferlift.stages.switch import SwitchStage
 
 FLEET_STAGES = ("poc", "load", "migrate", "scale", "switch", "watch")
@@ -31,6 +31,7 @@ def rollback(ctx: Context) -> float:
     if row is not None:
         ctx.ledger.mark("switch", Status.HELD, "rolled back: all users are on the old side")
     ctx.ledger.set_document("rollback", {"at": now(), "seconds": seconds})
+    all_back(ctx.ledger)
     ctx.ledger.drop("watch")
     return seconds
 

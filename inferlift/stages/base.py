@@ -194,12 +194,21 @@ class Stage(ABC):
 
 
 def moved(ledger: Ledger) -> bool:
-    """Are users on the fleet?"""
+    """Are users on the fleet, or may they be: a switch that stopped half-way left some there."""
     row = ledger.stage("switch")
-    if row is None or row.status is not Status.DONE:
+    if row is None:
         return False
+    if row.status is not Status.DONE:
+        kept = ledger.document("switch_steps") or {"steps": []}
+        return not kept.get("back") and any(step["weight"] > 0 for step in kept["steps"])
     try:
         cutover = ledger.artifact("switch", Cutover)
     except CheckFailed:
         return True  # it was done, and nobody can say that they left again
     return cutover is not None and not cutover.rolled_back
+
+
+def all_back(ledger: Ledger) -> None:
+    """Every user is on the old side again: the attempt's steps stay for the report, but nobody is there."""
+    if (kept := ledger.document("switch_steps")) is not None:
+        ledger.set_document("switch_steps", {**kept, "back": True})

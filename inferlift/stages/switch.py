@@ -13,7 +13,7 @@ from inferlift.errors import CheckFailed, Held, Retryable
 from inferlift.ledger import Intent, now
 from inferlift.stages import _fleet, _users
 from inferlift.stages._common import questions
-from inferlift.stages.base import Context, Settled, Stage
+from inferlift.stages.base import Context, Settled, Stage, all_back
 
 PARITY_REQUESTS = 12
 
@@ -81,6 +81,7 @@ class SwitchStage(Stage):
         )  # fmt: skip
         if outcome.rolled_back:
             ctx.ledger.set_document("rolled_back", cutover)
+            all_back(ctx.ledger)
             raise CheckFailed(
                 "the switch rolled itself back: users are on the old side",
                 why=outcome.why,

@@ -297,3 +297,17 @@ def test_one_file_by_two_spellings_is_one_profile(tmp_path, monkeypatch) -> None
     monkeypatch.setenv("INFERLIFT_CWD", str(migration.ROOT / "docs"))
     by_path = migration.place("../profiles/demo-small.yaml")
     assert by_path.profile_path == migration.place("demo-small").profile_path
+
+
+def test_a_switch_that_stopped_half_way_counts_as_users_on_the_fleet(where, table) -> None:
+    from inferlift.stages.base import all_back, moved
+
+    with migration.session(where, "deploy") as ctx:
+        assert not moved(ctx.ledger)
+        ctx.ledger.begin("switch", "k")
+        ctx.ledger.set_document("switch_steps", {"attempt": "a", "steps": [{"weight": 0}]})
+        assert not moved(ctx.ledger)
+        ctx.ledger.set_document("switch_steps", {"attempt": "a", "steps": [{"weight": 0}, {"weight": 10}]})
+        assert moved(ctx.ledger)
+        all_back(ctx.ledger)
+        assert not moved(ctx.ledger)
