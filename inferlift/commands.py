@@ -35,7 +35,10 @@ def deploy(
     if given is not None:
         lockfile.read(given)
     options = Options(load_origin=load_origin, locked=given)
-    with session(where, f"deploy --profile {profile}", options=options, verbose=verbose) as ctx:
+    typed = {"--from": first, "--to": last, "--plan": plan, "--locked": locked}
+    flags = [f"{name} {value}" for name, value in typed.items() if value]
+    flags += [name for name, given_ in (("--ask", ask), ("--load-origin", load_origin)) if given_]
+    with session(where, " ".join(["deploy --profile", profile, *flags]), options=options, verbose=verbose) as ctx:
         if given is not None:
             lockfile.enforce(ctx, given)
         try:
@@ -155,6 +158,9 @@ def rollback(profile: str, *, verbose: bool = False) -> int:
         seconds = back(ctx)
         write_report(ctx)
     print(f"all users are on the old side; authority and resolver said so after {seconds:.1f} s")
+    print(
+        f"the fleet still stands: ./invoke switch moves users there again, ./invoke destroy removes it (--profile {profile})"
+    )
     return 0
 
 

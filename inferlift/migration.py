@@ -161,7 +161,7 @@ def session(
             with _signals(), process.owned(where.owner):
                 settle(ctx)
                 yield ctx
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Interrupted):
             process.end(process.remnants(ctx.owner))  # nothing of ours works on, or keeps this process waiting
             raise Interrupted(
                 f"stopped{' in ' + ctx.stage if ctx.stage else ''}",

@@ -64,9 +64,7 @@ def show(ctx: Context) -> tuple[list[str], dict[str, Any]]:
     if sizing is None:
         lines.append("cost      unknown until the audit and the sizing have run (./invoke size)")
     else:
-        lines.append(
-            f"cost      {money(sizing.cost_per_hour)} an hour, {money(sizing.cost_per_1000)} per 1000 requests"
-        )
+        lines.append(f"cost      {money(sizing.cost_per_hour)}, {money(sizing.cost_per_1000)}")
         lines.append(f"verdict   {sizing.verdict}: {sizing.why}")
     lines.append(f"approval  the {part} one covers {', '.join(COVERS[part])}; plan {plan_hash(doc)}")
     return lines, {"hash": plan_hash(doc), "part": part, **doc}
@@ -85,6 +83,9 @@ def approver(*, ask: bool, given: str | None) -> Approver:
         _hold_on_verdict(ctx, part)
         doc = document(ctx, part)
         known = ctx.ledger.document(f"approval:{part}")
+        by = f"approved_by:{part}"
+        if ask and known is not None and ctx.ledger.document(by) == "the lab":
+            known = None  # approved by itself; who asks is asked
         if known == doc:
             if given is not None:
                 _match(ctx, doc, given)
@@ -97,6 +98,7 @@ def approver(*, ask: bool, given: str | None) -> Approver:
         elif ask:
             _ask(ctx, part, doc)
         ctx.ledger.set_document(f"approval:{part}", doc)
+        ctx.ledger.set_document(by, "the operator" if ask or given is not None else "the lab")
 
     return approve
 
@@ -140,8 +142,8 @@ def _ask(ctx: Context, part: Part, doc: dict[str, Any]) -> None:
             next_command=f"./invoke deploy --profile {ctx.profile.name} --ask --plan {plan_hash(doc)}",
         )
     for key, value in doc.items():
-        ctx.progress.note(f"  {key}: {value}")
-    ctx.progress.note(f"Approve plan {plan_hash(doc)} ({', '.join(COVERS[part])})? Type yes:")
+        ctx.progress.note(f"  {key:<14} {_readable(value)}")
+    ctx.progress.note(f"Approve plan {plan_hash(doc)} ({', '.join(COVERS[part])})? Type yes and Enter.")
     if sys.stdin.readline().strip().lower() != "yes":
         raise Held(
             f"plan {plan_hash(doc)} was not approved",
@@ -162,6 +164,12 @@ def _hold_on_verdict(ctx: Context, part: Part) -> None:
         why=sizing.why,
         next_command=f"./invoke approve --profile {ctx.profile.name} --reason '...'",
     )
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(": ".join(map(str, v)) if isinstance(v, list) else str(v) for v in value) or "none yet"
+    return f"{value[:12]}..." if isinstance(value, str) and len(value) == 64 else str(value)
 
 
 def _tolerant(figure: Figure) -> str:

@@ -44,8 +44,8 @@ class Progress:
         if self._terminal and not self._verbose:
             self._put("\r\x1b[2K" + text[: self._width()])
             self._open = True
-        elif self._verbose or time.monotonic() - self._last_shown > 1.0:
-            # without a terminal: at most a line a second, so that a log stays readable
+        elif self._verbose or time.monotonic() - self._last_shown > 0.4:
+            # without a terminal: a few lines a second at most, so that a log stays readable
             self._last_shown = time.monotonic()
             self._show(text)
 

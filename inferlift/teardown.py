@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 from inferlift.artifacts import Service, Status
-from inferlift.errors import Refusal, Retryable
+from inferlift.errors import InferliftError, Refusal, Retryable
 from inferlift.ledger import now
 from inferlift.migration import stages
 from inferlift.stages.base import Context, all_back
 from inferlift.stages.switch import SwitchStage
 
 FLEET_STAGES = ("poc", "load", "migrate", "scale", "switch", "watch")
+OF_THE_WORLD = ("world", "audit", "size", "load", "migrate", "scale", "switch", "watch")
 
 
 def rollback(ctx: Context) -> float:
     """All users to the old side. Returns the seconds until authority and resolver said so."""
     ctx.stage, ctx.key = "switch", "rollback"
+    if ctx.ledger.stage("switch") is None:
+        raise Refusal(
+            "there is nothing to roll back",
+            why="no switch was begun: users are on the old side",
+            next_command=f"./invoke status --profile {ctx.profile.name}",
+        )
     before = ctx.ledger.document("rollback")
     # Said before it is done: after a kill in between, no deploy moves users there again by itself.
     ctx.ledger.set_document("rollback", {"at": now(), "seconds": None})
@@ -46,18 +53,46 @@ def destroy(ctx: Context) -> list[str]:
     with ctx.intent("destroy", f"{ctx.owner}/fleet", {"hosts": _hosts(ctx)}, {"hosts": []}):
         left = stages()["poc"].undo(ctx)
     if not left:
-        ctx.ledger.drop(*FLEET_STAGES)
+        _forget(ctx, FLEET_STAGES)
     return left
 
 
 def lab_down(ctx: Context) -> list[str]:
-    """Remove the old world. Returns what is left of it by label."""
+    """Remove the old world. Returns what is left of it by label.
+
+    Raises Refusal while DNS points at the fleet: the way back for its users needs the old world.
+    """
     ctx.stage, ctx.key = "world", "down"
+    _refuse_if_needed(ctx)
     with ctx.intent("down", f"{ctx.owner}/world", {}, {}):
         left = stages()["world"].undo(ctx)
     if not left:
-        ctx.ledger.drop("world", "audit")
+        _forget(ctx, OF_THE_WORLD)
     return left
+
+
+def _forget(ctx: Context, names: tuple[str, ...]) -> None:
+    """What was learned of something that is gone is not mixed with what comes after it."""
+    ctx.ledger.drop(*names)
+    for document in ("switch_steps", "rolled_back", "rollback", "held", "approved"):
+        ctx.ledger.drop_document(document)
+
+
+def _refuse_if_needed(ctx: Context) -> None:
+    service = ctx.ledger.document("service")
+    if service is None or ctx.world() is None:
+        return
+    try:
+        weights = SwitchStage().users_at(ctx) or {}
+    except InferliftError:
+        return  # a world that cannot say where its users are is no way back for them either
+    new = service["endpoint"]["address"]
+    if weights.get(new, 0) > 0:
+        raise Refusal(
+            "the old world is the way back for users who are on the fleet",
+            why=f"{new} has weight {weights[new]} in DNS",
+            next_command=f"./invoke rollback --profile {ctx.profile.name}",
+        )
 
 
 def _refuse_if_used(ctx: Context) -> None:
