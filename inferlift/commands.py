@@ -158,9 +158,7 @@ def rollback(profile: str, *, verbose: bool = False) -> int:
         seconds = back(ctx)
         write_report(ctx)
     print(f"all users are on the old side; authority and resolver said so after {seconds:.1f} s")
-    print(
-        f"the fleet still stands: ./invoke switch moves users there again, ./invoke destroy removes it (--profile {profile})"
-    )
+    print(f"next: ./invoke switch --profile {profile} (move users again), or ./invoke destroy --profile {profile}")
     return 0
 
 
