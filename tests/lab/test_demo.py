@@ -41,9 +41,9 @@ def test_the_alpine_dockerfile_was_moved_and_runs_in_front_of_the_model(deployed
     (image,) = deployed.artifact("build", Images).images
     assert any("apk" in c.before and "apt-get" in c.after for c in image.changes)
     host = deployed.artifact("poc", Service).fleet.by_role("model")[0]
-    running = ssh.run(host, "podman ps --format '{{.Names}} {{.Image}}' && systemctl is-active llamacpp").stdout
-    assert "active" in running
-    assert deployed.profile in running
+    running = ssh.run(host, "systemctl is-active app llamacpp && podman ps --format '{{.Names}}'").stdout.split()
+    assert running[:2] == ["active", "active"]
+    assert len(running) == 3, "one container, the user's"
 
 
 def test_the_thousand_requests_were_answered_and_add_up(deployed: Lab) -> None:
