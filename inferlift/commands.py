@@ -57,12 +57,15 @@ def deploy(
 
 
 def stage(name: str, profile: str, *, as_json: bool = False, verbose: bool = False) -> int:
-    """One stage, asked for by name: it runs again even where it is done."""
+    """One stage, asked for by name: it runs again even where it is done. What needs an approval needs it here too."""
+    from inferlift.plan import approver
+
     where = place(profile)
     with session(where, f"{name} --profile {profile}", options=Options(explicit=True), verbose=verbose) as ctx:
         table = stages()
         if where.profile.target == "lab":
             advance(ctx, table["world"])
+        approver(ask=where.profile.target != "lab", given=None)(ctx, table[name])
         artifact = advance(ctx, table[name], again=True)
         write_report(ctx)
         summary = table[name].summary(artifact) if artifact is not None else "not applicable"
