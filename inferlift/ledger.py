@@ -7,12 +7,10 @@ next command before anything else happens. One exclusive lock: a second run is t
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +21,7 @@ from urllib.parse import quote
 
 from inferlift.artifacts import Artifact, Status
 from inferlift.errors import CheckFailed, InferliftError, Refusal
+from inferlift.lock import exclusive
 
 A = TypeVar("A", bound=Artifact)
 
@@ -104,7 +103,7 @@ class Ledger:
                 why=error.strerror or str(error),
                 next_command="set INFERLIFT_STATE to a folder that can be written",
             ) from None
-        with _lock(folder / "lock", command):
+        with exclusive(folder / "lock", command, since=now()):
             db = connect(folder)
             run = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{token_hex(3)}"
             ledger = cls(folder, db, run)
@@ -375,43 +374,6 @@ def write_atomically(path: Path, text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@contextlib.contextmanager
-def _lock(path: Path, command: str) -> Iterator[None]:
-    try:
-        file = path.open("a+", encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise Refusal(
-            f"{path} cannot be opened",
-            why=error.strerror or str(error),
-            next_command="set INFERLIFT_STATE to a folder that can be written",
-        ) from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            held = _holder(file.read())
-            raise Refusal(
-                f"another run holds this migration: pid {held.get('pid', '?')}, `{held.get('command', '?')}`, "
-                f"since {held.get('since', '?')}",
-                why=f"one run at a time ({path})",
-                next_command="wait for it, or stop it with Ctrl-C; then type the same command again",
-            ) from None
-        file.truncate(0)
-        file.write(json.dumps({"pid": os.getpid(), "command": command, "since": now()}))
-        file.flush()
-        yield
-
-
-def _holder(text: str) -> dict[str, Any]:
-    """Who wrote the lock; nothing where that cannot be told (it is being written, or was damaged)."""
-    try:
-        body = json.loads(text)
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
-
-
 def _plain(value: Any) -> Any:
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
@@ -422,7 +384,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Path):
         return str(value)
     return value
-
-
-def elapsed(start: float) -> float:
-    return round(time.monotonic() - start, 3)

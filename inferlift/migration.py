@@ -298,14 +298,6 @@ def release(ledger: Ledger, name: str) -> None:
         ledger.drop_document("held")
 
 
-def verify_all(ctx: Context) -> dict[str, list[Check]]:
-    """Every finished stage held against the world, side by side; changes nothing."""
-    table = stages()
-    done = [n for n in table if (r := ctx.ledger.stage(n)) is not None and r.status is Status.DONE]
-    _verify_ahead(ctx, table, done)
-    return {n: _verified(ctx, table[n], a) for n in done if (a := _recorded(ctx.ledger, table[n])[0]) is not None}
-
-
 def status_rows(where: Place) -> list[dict[str, Any]]:
     """How each stage stands, read without the lock."""
     rows = []

@@ -36,6 +36,7 @@ BASE = frozenset(
         "yamlsource",
         "declaration",
         "errors",
+        "lock",
         "process",
         "ssh",
         "secret",
