@@ -20,6 +20,28 @@ class Gpu:
     bandwidth: float | None  # bytes/s, data sheet
     flops: float | None  # 16-bit dense FLOP/s, data sheet
     source: str
+    vram_gb: float = 0.0  # as sold: the class people speak of
+    flops_fp8: float | None = None  # dense; None: none, or not known
+    flops_fp4: float | None = None
+    ops_int8: float | None = None
+    link: float | None = None  # bytes/s a direction to the other GPUs by NVLink; None: by PCIe
+    pcie: str = ""  # "4.0 x16" as the table says
+    tdp_w: float | None = None
+    compute_capability: float | None = None  # None: not an NVIDIA GPU
+    bf16: bool = True
+    fp8: bool = False
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one copy of a model lies over GPUs: each layer over `tensor` of them, the layers over `pipeline` stages."""
+
+    tensor: int = 1
+    pipeline: int = 1
+
+    @property
+    def gpus(self) -> int:
+        return self.tensor * self.pipeline
 
 
 @dataclass(frozen=True)
@@ -40,6 +62,16 @@ def gpus() -> tuple[Gpu, ...]:
                 _scaled(row["mem_bw_GBps"], 1e9),
                 _scaled(row["fp16_bf16_dense_tflops"], 1e12),
                 row["source"],
+                vram_gb=float(row["vram_gb_nominal"]),
+                flops_fp8=_scaled(row["fp8_dense_tflops"], 1e12),
+                flops_fp4=_scaled(row["fp4_dense_tflops"], 1e12),
+                ops_int8=_scaled(row["int8_dense_tops"], 1e12),
+                link=_scaled(_leading(row["nvlink_GBps_per_dir"]), 1e9),
+                pcie=row["pcie"],
+                tdp_w=_scaled(_leading(row["tdp_w"]), 1),
+                compute_capability=_scaled(_leading(row["compute_cap"]), 1),
+                bf16=row["bf16_native"] == "yes",
+                fp8=row["fp8_native"] == "yes",
             )
             for row in csv.DictReader(file)
         )
@@ -59,6 +91,11 @@ def assumptions() -> dict[str, Assumption]:
 
 def assumed(name: str) -> float:
     return assumptions()[name].value
+
+
+def _leading(text: str) -> str:
+    """The number that a cell is, or nothing: "none" and "32 via PCIe (bridge optional)" are no link of their own."""
+    return text if text.replace(".", "", 1).isdigit() else ""
 
 
 def _scaled(text: str, unit: float) -> float | None:
