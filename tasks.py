@@ -41,8 +41,13 @@ def _print_json(ok: bool | None, verdict: str, figures: dict[str, Any], **more: 
 
 # --- the migration ----------------------------------------------------------------------------------------------------
 
+_PROFILE = {"profile": "name in profiles/, or the path of a profile file"}
+_VERBOSE = {"verbose": "show the log"}
+_JSON = {"json": "one JSON object on stdout"}
+
 _DEPLOY_HELP = {
-    "profile": "name in profiles/, or the path of a profile file",
+    **_PROFILE,
+    **_VERBOSE,
     "target": "lab (the profile's own by default)",
     "from_": "first stage to look at",
     "to": "last stage",
@@ -50,7 +55,6 @@ _DEPLOY_HELP = {
     "plan": "hash of an approved plan (see `invoke plan`)",
     "locked": "lock.json to rebuild from; refused where it would come out differently",
     "load_origin": "also send a small live sample to the old side",
-    "verbose": "show the log",
 }
 
 
@@ -91,7 +95,7 @@ def _stage_task(name: str, doc: str) -> Any:
 
     run_stage.__doc__ = doc
     run_stage.__name__ = name
-    return task(run_stage, name=name)
+    return task(run_stage, name=name, help={**_PROFILE, **_JSON, **_VERBOSE})
 
 
 audit = _stage_task("audit", "Read the old side's logs: what it really does, which triggers are met.")
@@ -105,7 +109,7 @@ switch = _stage_task("switch", "Move users by DNS, a step at a time.")
 watch = _stage_task("watch", "Judge the moved workload from stored history.")
 
 
-@task
+@task(help={**_PROFILE, **_JSON})
 def plan(c: Context, profile: str = "demo", json: bool = False) -> None:
     """What deploy would do and cost, with the hash to approve; changes nothing."""
 
@@ -117,7 +121,7 @@ def plan(c: Context, profile: str = "demo", json: bool = False) -> None:
     _guard(work)
 
 
-@task
+@task(help={**_PROFILE, "reason": "why; it stands in the report"})
 def approve(c: Context, profile: str = "demo", reason: str = "") -> None:
     """Release a held run, with a reason that stands in the report."""
 
@@ -129,7 +133,7 @@ def approve(c: Context, profile: str = "demo", reason: str = "") -> None:
     _guard(work)
 
 
-@task
+@task(help={**_PROFILE, **_JSON})
 def status(c: Context, profile: str = "demo", json: bool = False) -> None:
     """How each stage stands."""
 
@@ -141,7 +145,7 @@ def status(c: Context, profile: str = "demo", json: bool = False) -> None:
     _guard(work)
 
 
-@task
+@task(help=_PROFILE)
 def report(c: Context, profile: str = "demo") -> None:
     """Write the report: one HTML page that needs no network."""
 
@@ -153,7 +157,7 @@ def report(c: Context, profile: str = "demo") -> None:
     _guard(work)
 
 
-@task(positional=["a", "b"])
+@task(positional=["a", "b"], help={**_PROFILE, "a": "run id, latest, or the path of a lock.json", "b": "the other"})
 def diff(c: Context, a: str, b: str, profile: str = "demo") -> None:
     """What differs between two runs: run ids, `latest`, or paths of lock.json."""
 
@@ -165,7 +169,7 @@ def diff(c: Context, a: str, b: str, profile: str = "demo") -> None:
     _guard(work)
 
 
-@task
+@task(help={**_PROFILE, **_VERBOSE})
 def rollback(c: Context, profile: str = "demo", verbose: bool = False) -> None:
     """All users back to the old side, verified at authority and resolver."""
 
@@ -177,7 +181,7 @@ def rollback(c: Context, profile: str = "demo", verbose: bool = False) -> None:
     _guard(work)
 
 
-@task
+@task(help={**_PROFILE, **_VERBOSE})
 def destroy(c: Context, profile: str = "demo", verbose: bool = False) -> None:
     """Remove the fleet and prove that nothing of it is left; refused while users are on it."""
 
@@ -201,7 +205,7 @@ def profiles(c: Context) -> None:
     _guard(work)
 
 
-@task(help={"json": "one JSON object on stdout"})
+@task(help=_JSON)
 def doctor(c: Context, json: bool = False) -> None:
     """What is there, what is missing, and the command that brings it."""
 
@@ -213,7 +217,7 @@ def doctor(c: Context, json: bool = False) -> None:
     _guard(work)
 
 
-@task(positional=["action"], help={"action": "up or down"})
+@task(positional=["action"], help={"action": "up or down", **_PROFILE, **_VERBOSE})
 def lab(c: Context, action: str, profile: str = "demo", verbose: bool = False) -> None:
     """Raise the lab's old world for a profile (up), or take it down (down)."""
 
@@ -252,7 +256,7 @@ def test(c: Context, unit: bool = False, lab: bool = False, k: str = "") -> None
     _guard(work)
 
 
-@task(positional=["name"])
+@task(positional=["name"], help={"name": "which; deploy is the one there is", **_JSON})
 def bench(c: Context, name: str = "deploy", json: bool = False) -> None:
     """Measure what the project promises; `deploy` is the one there is."""
 

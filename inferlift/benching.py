@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from inferlift import migration
+from inferlift import migration, place
 
 PROFILE = "demo"
 
@@ -29,7 +29,7 @@ def deploy(root: Path, *, as_json: bool = False) -> int:
             noop_s = statistics.median(_timed(root, "deploy", "--profile", PROFILE) for _ in range(3))
             pulumi_s, ansible_s = _bare()
             listing_s = statistics.median(_timed(root, "--list") for _ in range(5))
-            rows = migration.status_rows(migration.place(PROFILE))
+            rows = migration.status_rows(place.place(PROFILE))
         finally:
             _clear()
     figures = {
@@ -62,7 +62,7 @@ def _bare() -> tuple[float, float]:
     from inferlift import provision
     from inferlift.stages import _fleet
 
-    with migration.session(migration.place(PROFILE), f"bench --profile {PROFILE}") as ctx:
+    with migration.session(place.place(PROFILE), f"bench --profile {PROFILE}") as ctx:
         ctx.stage, ctx.key = "poc", f"bench {time.time()}"
         wanted = _fleet.document(ctx, ctx.ledger.document("floors"))
         tools = ctx.tools()
@@ -79,7 +79,7 @@ def _clear() -> None:
     """The bench's own world and fleet, by label; its users ended with the deploy."""
     from inferlift.teardown import lab_down
 
-    with migration.session(migration.place(PROFILE), f"bench --profile {PROFILE}") as ctx:
+    with migration.session(place.place(PROFILE), f"bench --profile {PROFILE}") as ctx:
         left = [*migration.stages()["poc"].undo(ctx), *lab_down(ctx)]
     if left:
         print("left by the bench: " + ", ".join(left), file=sys.stderr)

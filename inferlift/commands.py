@@ -9,8 +9,9 @@ from typing import Any
 
 from inferlift.errors import DeclarationError, InferliftError, Refusal
 from inferlift.ledger import now, write_atomically
-from inferlift.migration import advance, callers, looking, place, session, stages, status_rows
+from inferlift.migration import advance, looking, session, stages, status_rows
 from inferlift.migration import deploy as run_stages
+from inferlift.place import callers, place
 from inferlift.profile import ROOT
 from inferlift.stages.base import Context, Options
 
@@ -74,7 +75,7 @@ def stage(name: str, profile: str, *, as_json: bool = False, verbose: bool = Fal
             verdict = getattr(artifact, "verdict", summary)
             print(json.dumps({"ok": True, "verdict": verdict, "figures": _numbers(ctx), "artifact": body}))
         else:
-            print(f"{name}: {summary}")
+            ctx.progress.note(f"report    {ctx.folder / 'report.html'}")
     return 0
 
 
@@ -169,7 +170,7 @@ def destroy(profile: str, *, verbose: bool = False) -> int:
     from inferlift.teardown import destroy as remove
 
     with session(place(profile), f"destroy --profile {profile}", verbose=verbose) as ctx:
-        return _left(remove(ctx), "the fleet")
+        return _left(remove(ctx), "the fleet", f"./invoke lab down --profile {profile} (the old world too)")
 
 
 def lab(action: str, profile: str, *, verbose: bool = False) -> int:
@@ -184,7 +185,7 @@ def lab(action: str, profile: str, *, verbose: bool = False) -> int:
         if action == "up":
             advance(ctx, stages()["world"])
             return 0
-        return _left(lab_down(ctx), "the lab's old world")
+        return _left(lab_down(ctx), "the lab's old world", f"./invoke deploy --profile {profile} (all of it anew)")
 
 
 def profiles() -> int:
@@ -226,11 +227,12 @@ def _try_report(ctx: Context) -> None:
         ctx.progress.note(f"the report could not be written: {error}")
 
 
-def _left(left: list[str], what: str) -> int:
+def _left(left: list[str], what: str, then: str) -> int:
     if left:
         print(f"left of {what}:\n" + "\n".join(f"  {line}" for line in left), file=sys.stderr)
         return 1
     print(f"{what} is gone; listed again by label: nothing is left")
+    print(f"next: {then}")
     return 0
 
 

@@ -11,7 +11,7 @@ from inferlift import __version__
 from inferlift.artifacts import Artifact, Cutover, Evidence, Images, Measurement, Scaled, Service, Sizing, Watch
 from inferlift.errors import CheckFailed, DeclarationError, Refusal
 from inferlift.ledger import digest, write_atomically
-from inferlift.migration import callers
+from inferlift.place import callers
 from inferlift.stages.base import Context
 from inferlift.tree import tree_digest
 
@@ -125,8 +125,10 @@ def find(where: Path, name: str) -> Path:
     known = sorted(p.parent.name for p in where.glob("runs/*/lock.json"))
     raise DeclarationError(
         f"there is no run {name!r}",
-        why=f"known: {', '.join(known[-5:]) or 'none yet'}",
-        next_command="./invoke diff RUN RUN, or two paths of lock.json",
+        why=f"known: {', '.join(known[-5:])}"
+        if known
+        else "no deploy has come to its end yet: only then is it written",
+        next_command="./invoke diff RUN RUN, or two paths of lock.json" if known else "./invoke deploy --profile demo",
     )
 
 

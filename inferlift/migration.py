@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -18,7 +15,8 @@ from inferlift import __version__, process
 from inferlift.artifacts import Artifact, Check, Status
 from inferlift.errors import CheckFailed, DeclarationError, Held, InferliftError, Interrupted, Refusal
 from inferlift.ledger import Ledger, digest, reading
-from inferlift.profile import ROOT, Profile
+from inferlift.place import Place, claim
+from inferlift.profile import ROOT
 from inferlift.progress import Progress
 from inferlift.stages.base import Context, Options, Stage, moved
 
@@ -52,58 +50,6 @@ def stages() -> dict[str, Stage]:
         LoadStage(), MigrateStage(), ScaleStage(), SwitchStage(), WatchStage(),
     ]  # fmt: skip
     return {s.name: s for s in made}
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a migration lives, and the owner label of what it makes."""
-
-    profile: Profile
-    profile_path: Path
-    folder: Path
-    owner: str
-
-
-def place(profile_name: str, target: str | None = None) -> Place:
-    """Find and load the profile. Raises DeclarationError before anything is made."""
-    from inferlift.declaration import load
-
-    declared = load(from_caller(profile_name), ROOT)
-    profile = declared.profile
-    if target is not None and target != profile.target:
-        raise DeclarationError(
-            f"the profile {profile.name} is written for the target {profile.target}, not {target}",
-            why="a target needs its own section (lab:, origin:)",
-            next_command=f"set `target: {target}` in {declared.path}",
-        )
-    if profile.target != "lab":
-        raise DeclarationError(
-            f"the target {profile.target} is not in this version",
-            why="this version moves workloads into the local lab",
-            next_command="./invoke deploy --profile demo",
-        )
-    state = state_folder()
-    name = f"{profile.name}-{profile.target}"
-    clone = hashlib.sha256(str(state).encode()).hexdigest()[:6]
-    return Place(profile, declared.path.resolve(), state / name, f"{clone}/{name}")
-
-
-def from_caller(name: str) -> str:
-    """A relative path is the caller's, wherever the launcher had to go; a bare name stays as it is."""
-    if "/" not in name and not name.endswith((".yaml", ".yml", ".json")):
-        return name
-    return str(callers(name))
-
-
-def callers(path: str) -> Path:
-    """What is always a path: relative to the caller's folder."""
-    return Path(os.environ.get("INFERLIFT_CWD") or ".") / path
-
-
-def state_folder() -> Path:
-    """`.inferlift` in the project, or INFERLIFT_STATE."""
-    given = os.environ.get("INFERLIFT_STATE")
-    return (callers(given) if given else ROOT / ".inferlift").resolve()
 
 
 @contextmanager
@@ -140,6 +86,7 @@ def session(
         )
     if (why := _not_reachable()) is not None:
         raise why
+    claim(where.state)
     with Ledger.open(where.folder, command=f"invoke {command}", declared_in=where.profile_path) as ledger:
         run_folder = where.folder / "runs" / ledger.run
         run_folder.mkdir(parents=True, mode=0o700)
@@ -275,7 +222,8 @@ def advance(ctx: Context, stage: Stage, later: Sequence[str] = (), *, again: boo
         status = Status.HELD if isinstance(error, Held) else Status.FAILED
         if isinstance(error, Held):
             ledger.set_document("held", {"stage": name, "why": error.why or error.what})
-        if not isinstance(error, Interrupted):
+        # what the monitor misses now takes nothing from a watch that was passed
+        if not isinstance(error, Interrupted) and not (name == "watch" and known is not None):
             ledger.finish(
                 name, None, status, time.monotonic() - start, f"{error.what}: {error.why}" if error.why else error.what
             )

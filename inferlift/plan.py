@@ -54,6 +54,9 @@ def show(ctx: Context) -> tuple[list[str], dict[str, Any]]:
         row = ctx.ledger.stage(name)
         state = row.status.value if row else Status.PENDING.value
         ctx.stage = name
+        if row is not None and row.status in (Status.DONE, Status.NOT_APPLICABLE):
+            lines.append(f"{name:<8} [{state}] {row.message or 'verified by the next deploy, repeated where it moved'}")
+            continue
         lines.append(f"{name:<8} [{state}]")
         lines += [f"{'':<10}{line}" for line in table[name].preview(ctx)]
     part = next_part(ctx)
@@ -136,7 +139,8 @@ def _is(given: str, doc: dict[str, Any]) -> bool:
 
 def _ask(ctx: Context, part: Part, doc: dict[str, Any]) -> None:
     if not sys.stdin.isatty():
-        raise Refusal(
+        # the second comes after money was spent: the run is held there, not refused
+        raise (Refusal if part == "first" else Held)(
             f"the {part} approval is needed and there is no terminal to ask on",
             why=f"it covers {', '.join(COVERS[part])}",
             next_command=f"./invoke deploy --profile {ctx.profile.name} --ask --plan {plan_hash(doc)}",

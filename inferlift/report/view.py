@@ -189,8 +189,19 @@ def _latency(
         sub = _unmeasured(data)
     else:
         sub = f"n={number(new.n)}" + (f", target {milliseconds(target)}" if target is not None else ", no target")
+        sub += _at_rates(data) if before else ""
     value = new.p95_ms if new else None
     return Tile(label, milliseconds(value), sub, _basis(value), before)
+
+
+def _at_rates(data: ReportData) -> str:
+    """Two latencies compare only beside the rates they were seen at."""
+    seen, run = data.evidence, data.measurement.run if data.measurement else None
+    if seen is None or run is None or run.rate_rps is None:
+        return ""
+    span = (seen.end - seen.start).total_seconds()
+    old = quantity(seen.inference_n / span, "") if span > 0 else UNKNOWN
+    return f"; old at {old.strip()}, new at {quantity(run.rate_rps, '').strip()} requests/s"
 
 
 def _unmeasured(data: ReportData) -> str:

@@ -81,6 +81,10 @@ class SwitchStage(Stage):
         )  # fmt: skip
         if outcome.rolled_back:
             ctx.ledger.set_document("rolled_back", cutover)
+            # a plain deploy does not move users again into what has just failed them
+            ctx.ledger.set_document(
+                "rollback", {"at": now(), "seconds": outcome.rollback_s, "why": f"by itself: {outcome.why}"}
+            )
             all_back(ctx.ledger)
             raise CheckFailed(
                 "the switch rolled itself back: users are on the old side",
@@ -159,7 +163,9 @@ class SwitchStage(Stage):
             return
         raise Held(
             "users were taken back to the old side",
-            why=f"rollback at {back['at']}" + ("" if back["seconds"] is not None else ", not seen to its end"),
+            why=f"rollback at {back['at']}"
+            + (f" {back['why']}" if back.get("why") else "")
+            + ("" if back["seconds"] is not None else ", not seen to its end"),
             next_command=f"./invoke switch --profile {ctx.profile.name}",
         )
 

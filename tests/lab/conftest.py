@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from inferlift import migration, process, provision, toolchain
+from inferlift import migration, place, process, provision, toolchain
 from inferlift.artifacts import Artifact
 from inferlift.ledger import reading
 from inferlift.profile import ROOT
@@ -35,11 +35,11 @@ class Lab:
         self.env = {**os.environ, "INFERLIFT_STATE": str(self.state), "PYTHONPATH": str(ROOT)}
 
     @property
-    def place(self) -> migration.Place:
+    def place(self) -> place.Place:
         before = os.environ.get("INFERLIFT_STATE")
         os.environ["INFERLIFT_STATE"] = str(self.state)
         try:
-            return migration.place(self.profile)
+            return place.place(self.profile)
         finally:
             os.environ.pop("INFERLIFT_STATE")
             if before is not None:

@@ -10,7 +10,7 @@ import signal
 import sys
 from pathlib import Path
 
-from inferlift import migration
+from inferlift import migration, place
 from inferlift.errors import InferliftError
 from inferlift.plan import approver
 
@@ -28,7 +28,7 @@ def main(profile: str, hits: Path) -> int:
 
     try:
         with migration.session(
-            migration.place(profile), f"deploy --profile {profile}", on_boundary=kill_at_a_new_boundary
+            place.place(profile), f"deploy --profile {profile}", on_boundary=kill_at_a_new_boundary
         ) as ctx:
             migration.deploy(ctx, approve=approver(ask=False, given=None))
     except InferliftError as error:

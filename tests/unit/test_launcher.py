@@ -88,11 +88,11 @@ def clone(tmp_path: Path) -> Clone:
 
 def test_the_first_use_makes_the_environment_with_hashes_and_later_ones_do_not(clone: Clone) -> None:
     code, out, err = clone.run("--list")
-    assert (code, out) == (0, f"{clone.folder}|{clone.folder}|-m invoke --list\n")
+    assert (code, out) == (0, f"{clone.folder}|{clone.folder}|-m inferlift --list\n")
     assert "making the Python environment" in err
     assert any("--require-hashes requirements.lock" in call for call in clone.uv_calls())
     before = clone.uv_calls()
-    assert clone.run("--list") == (0, f"{clone.folder}|{clone.folder}|-m invoke --list\n", "")
+    assert clone.run("--list") == (0, f"{clone.folder}|{clone.folder}|-m inferlift --list\n", "")
     assert clone.uv_calls() == before
 
 
@@ -100,7 +100,7 @@ def test_arguments_folder_and_exit_code_pass_through(clone: Clone, tmp_path: Pat
     clone.run()
     code, out, _ = clone.run("deploy", "--reason", "two words", "", cwd=tmp_path, ANSWER="3")
     assert code == 3
-    assert out == f"{clone.folder}|{tmp_path}|-m invoke deploy --reason two words \n"
+    assert out == f"{clone.folder}|{tmp_path}|-m inferlift deploy --reason two words \n"
 
 
 def test_a_link_to_the_launcher_finds_its_folder(clone: Clone, tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_two_first_uses_at_once_make_one_environment(clone: Clone) -> None:
     wait_for(lambda: clone.installed() == 1)
     second = clone.start("two")
     out = [p.communicate(timeout=20) for p in (first, second)]
-    assert [o.rpartition("|")[2] for o, _ in out] == ["-m invoke one\n", "-m invoke two\n"]
+    assert [o.rpartition("|")[2] for o, _ in out] == ["-m inferlift one\n", "-m inferlift two\n"]
     assert "waiting for it" in out[1][1]
     assert (clone.made(), clone.installed()) == (1, 1)
 
@@ -150,7 +150,7 @@ def test_what_a_killed_first_use_left_is_made_anew(clone: Clone) -> None:
     first.communicate(timeout=20)
     assert (clone.folder / ".venv/bin/python").exists()  # half an environment is there
     code, out, _ = clone.run("again")
-    assert (code, out.rpartition("|")[2]) == (0, "-m invoke again\n")
+    assert (code, out.rpartition("|")[2]) == (0, "-m inferlift again\n")
     assert (clone.folder / ".venv/installed").exists()
     assert clone.made() == 2
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from inferlift import migration
+from inferlift import migration, place
 from inferlift.artifacts import Artifact, Check, Cutover
 from inferlift.declaration import load
 from inferlift.errors import Held
@@ -81,11 +81,11 @@ def table(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandInStage]:
 
 
 @pytest.fixture
-def where(tmp_path: Path) -> migration.Place:
+def where(tmp_path: Path) -> place.Place:
     declared = load("demo-small", ROOT)
     # an owner of this test's own: settling ends processes by it, and another clone's tests may run beside these
     owner = f"{uuid4().hex[:8]}/demo-small-lab"
-    return migration.Place(declared.profile, declared.path, tmp_path / "demo-small-lab", owner)
+    return place.Place(declared.profile, declared.path, tmp_path / "demo-small-lab", owner)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from inferlift import migration, process
+from inferlift import migration, place, process
 from inferlift.artifacts import Quality, Status
 from inferlift.errors import CheckFailed, DeclarationError, Held, Interrupted, Refusal, Retryable
 from inferlift.ledger import Ledger
@@ -287,16 +287,16 @@ def test_relative_paths_are_the_callers(tmp_path, monkeypatch) -> None:
     (tmp_path / "sub").mkdir()
     monkeypatch.setenv("INFERLIFT_CWD", str(tmp_path / "sub"))
     monkeypatch.setenv("INFERLIFT_STATE", "../state")
-    assert migration.state_folder() == tmp_path / "state"
-    assert migration.callers("lock") == tmp_path / "sub" / "lock"
-    assert migration.from_caller("demo") == "demo"
+    assert place.state_folder() == tmp_path / "state"
+    assert place.callers("lock") == tmp_path / "sub" / "lock"
+    assert place.from_caller("demo") == "demo"
 
 
 def test_one_file_by_two_spellings_is_one_profile(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("INFERLIFT_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("INFERLIFT_CWD", str(migration.ROOT / "docs"))
-    by_path = migration.place("../profiles/demo-small.yaml")
-    assert by_path.profile_path == migration.place("demo-small").profile_path
+    by_path = place.place("../profiles/demo-small.yaml")
+    assert by_path.profile_path == place.place("demo-small").profile_path
 
 
 def test_a_switch_that_stopped_half_way_counts_as_users_on_the_fleet(where, table) -> None:

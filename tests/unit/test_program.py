@@ -1,0 +1,55 @@
+"""The command line's manners: wrong words are exit 2 with the nearest right one, help needs no arguments."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from inferlift.profile import ROOT
+
+
+def invoke(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "inferlift", *words], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["deplyo"], "did you mean deploy?"),
+        (["deploy", "--profil", "demo"], "did you mean --profile?"),
+        (["diff"], "positional arguments"),
+        (["--lst"], "--lst"),
+        (["deploy", "--profile"], "profile"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_2_and_says_what_can_be_typed(words: list[str], said: str) -> None:
+    done = invoke(*words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert said in done.stderr
+    assert "next: ./invoke" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_help_after_the_name_asks_for_no_arguments_and_explains_each_option() -> None:
+    done = invoke("diff", "--help")
+    assert done.returncode == 0, done.stderr
+    assert "lock.json" in done.stdout
+
+
+def test_every_option_of_every_task_is_explained() -> None:
+    import tasks
+
+    for name, found in tasks.namespace.tasks.items():
+        for argument in found.get_arguments():
+            assert argument.help, f"{name} --{argument.name}"
+
+
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    command = f"{sys.executable} -m inferlift --list | head -c 1"
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == ""
