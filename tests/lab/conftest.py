@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from configured_site import site  # noqa: F401  (a fixture)
 
 from inferlift import migration, place, process, provision, toolchain
 from inferlift.artifacts import Artifact
@@ -127,14 +128,10 @@ def demo() -> Iterator[Lab]:
     yield from lab("demo", "demo")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def small() -> Iterator[Lab]:
+    """The profile with 100 requests. One migration serves test_kills.py, which makes it, and test_small.py."""
     yield from lab("small", "demo-small")
-
-
-@pytest.fixture
-def killed() -> Iterator[Lab]:
-    yield from lab("kills", "demo-small")
 
 
 @pytest.fixture(scope="session")

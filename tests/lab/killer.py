@@ -13,6 +13,7 @@ from pathlib import Path
 from inferlift import migration, place
 from inferlift.errors import InferliftError
 from inferlift.plan import approver
+from inferlift.stages.base import Options
 
 
 def main(profile: str, hits: Path) -> int:
@@ -28,7 +29,10 @@ def main(profile: str, hits: Path) -> int:
 
     try:
         with migration.session(
-            place.place(profile), f"deploy --profile {profile}", on_boundary=kill_at_a_new_boundary
+            place.place(profile),
+            f"deploy --profile {profile} --load-origin",
+            options=Options(load_origin=True),
+            on_boundary=kill_at_a_new_boundary,
         ) as ctx:
             migration.deploy(ctx, approve=approver(ask=False, given=None))
     except InferliftError as error:

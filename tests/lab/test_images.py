@@ -60,7 +60,6 @@ def _answer(image: Image) -> str:
     [
         ("multistage-c", "built\n"),
         ("heredoc", "apk add nothing\ngreeting=hello\nraw=$GREETING\nfrom hello\n"),
-        ("python-virtual", "1.17.1\n"),
     ],
 )
 def test_migrated_images_do_what_the_originals_did(case: str, answer: str, base: str, tmp_path: Path) -> None:

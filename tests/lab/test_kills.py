@@ -22,7 +22,8 @@ pytestmark = pytest.mark.lab
 ROUNDS = 150  # far more than one migration has boundaries
 
 
-def test_killed_at_every_boundary_and_inside_the_engines(killed: Lab, tmp_path: Path) -> None:
+def test_killed_at_every_boundary_and_inside_the_engines(small: Lab, tmp_path: Path) -> None:
+    killed = small
     hits = Hits(tmp_path / "hits")
     inside = {
         "inside Pulumi's create": (signal.SIGKILL, lambda: _open(killed, "provision") and bool(killed.hosts("world"))),

@@ -162,7 +162,8 @@ def test_the_world_is_a_stack_of_its_own_and_reaches_the_fleet(work: Path, tools
 
 
 # Seconds after the first resource is made, and who is killed: the whole tree at once, or the operator alone.
-KILLS = [(0.0, "all"), (0.15, "all"), (0.4, "all"), (0.7, "all"), (1.1, "all"), (0.2, "operator"), (0.5, "engine")]
+# More instants are hit by test_kills.py.
+KILLS = [(0.0, "all"), (0.5, "all"), (0.2, "operator"), (0.5, "engine")]
 
 
 def test_sigkill_inside_create_leaves_one_copy_of_each(work: Path, tools: Tools) -> None:
@@ -188,7 +189,7 @@ def test_sigkill_inside_create_leaves_one_copy_of_each(work: Path, tools: Tools)
         assert podman.sweep(FLEET) == []
         assert remains(fleet) == []
     print(f"{hit} of {len(KILLS)} kills hit a live update")
-    assert hit >= len(KILLS) - 2  # a fast machine may be done before the latest instants
+    assert hit >= len(KILLS) - 1  # a fast machine may be done before the latest instants
 
 
 @pytest.mark.parametrize("delay", [0.1, 0.5])
@@ -206,7 +207,7 @@ def test_destroy_straight_after_a_kill_leaves_nothing(work: Path, tools: Tools, 
     assert kernel_remains(subnet.subnet) == []
 
 
-INTERRUPTS = [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.3), (signal.SIGINT, 0.6), (signal.SIGINT, 1.2)]
+INTERRUPTS = [(signal.SIGINT, 0.0), (signal.SIGTERM, 0.4)]
 
 
 def test_an_interrupt_ends_clean_and_both_deploy_and_destroy_go_on(work: Path, tools: Tools) -> None:

@@ -23,8 +23,10 @@ pytestmark = pytest.mark.lab
 
 @pytest.fixture(scope="module")
 def moved(small: Lab) -> Lab:
-    done = small.invoke("deploy", "--load-origin")
-    assert done.returncode == 0, done.stderr[-3000:]
+    """The migration that test_kills.py brought to its end, or one of its own where that did not run."""
+    if set(small.statuses().values()) != {"done"}:
+        done = small.invoke("deploy", "--load-origin")
+        assert done.returncode == 0, done.stderr[-3000:]
     return small
 
 
@@ -60,10 +62,6 @@ def test_the_old_side_is_sampled_live_only_when_asked_and_within_its_cap(moved: 
     live = moved.artifact("load", Measurement).origin_live
     assert live is not None
     assert live.counts.planned == moved.place.profile.load.origin_requests
-
-
-def test_a_second_run_of_the_playbook_changes_nothing(at: migration.Context) -> None:
-    assert _fleet.configure_fleet(at, _fleet.current(at).fleet).changed == 0
 
 
 def test_without_the_spare_the_deadline_is_missed(at: migration.Context) -> None:
