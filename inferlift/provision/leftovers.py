@@ -37,13 +37,13 @@ def clear(subnet: IPv4Network) -> list[str]:
     for name, addresses in _namespaces().items():
         if any(a in subnet for a in addresses):
             _drop_namespace(name)
-    for link in _links(subnet):
+    for link in links(subnet):
         for port in json.loads(_ip("-j", "link", "show", "master", link) or "[]"):
             _ip("link", "del", port["ifname"])
         _ip("link", "del", link)
     for table in ("nat", "filter"):
         _clear_rules(table, subnet)
-    return [f"bridge {link} ({subnet})" for link in _links(subnet)]
+    return [f"bridge {link} ({subnet})" for link in links(subnet)]
 
 
 def clear_address(subnet: IPv4Network, address: IPv4Address, in_use: set[str]) -> None:
@@ -88,7 +88,8 @@ def _drop_namespace(name: str) -> None:
     _ip("netns", "delete", name)
 
 
-def _links(subnet: IPv4Network) -> list[str]:
+def links(subnet: IPv4Network) -> list[str]:
+    """Names of the bridges of a lab network: links that hold its gateway address."""
     return [
         link["ifname"]
         for link in json.loads(_ip("-j", "-4", "addr") or "[]")

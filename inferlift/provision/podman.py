@@ -17,7 +17,7 @@ from typing import Any
 
 from inferlift import process
 from inferlift.errors import CheckFailed, Refusal, Retryable
-from inferlift.provision import journal, leftovers, subnets
+from inferlift.provision import bridge, journal, leftovers, subnets
 from inferlift.provision.models import HostSpec, container_name, network_name
 
 OWNER, ROLE, NAME, SPEC, SITE = (f"inferlift.{key}" for key in ("owner", "role", "name", "spec", "site"))
@@ -238,6 +238,7 @@ class Podman:
                 timeout_s=120,
             )  # fmt: skip
             if done.returncode == 0 or "already in use" in done.stderr:  # the name: look again who has it
+                bridge.pin(network.subnet)
                 return
             problem = done.stderr.strip()[-400:]
             if (half := self.find(spec.container)) is not None and half.labels.get(OWNER) == spec.owner:

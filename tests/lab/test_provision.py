@@ -25,12 +25,15 @@ from inferlift.provision import (
     destroy_fleet,
     destroy_world,
     drift_fleet,
+    power_off,
+    power_on,
     preview_fleet,
     read_fleet,
     settle,
     verify_fleet,
     verify_world,
 )
+from inferlift.provision import leftovers
 from inferlift.provision import targets as targets_module
 from inferlift.provision.models import container_name
 from inferlift.provision.podman import Podman
@@ -101,6 +104,15 @@ def test_a_fleet_from_nothing_to_nothing(work: Path, tools: Tools) -> None:
         assert ssh.run(host, "systemctl is-system-running || true").stdout.strip() in ("running", "degraded")
     greeting = ssh.run(fleet.by_role("gateway")[0], f"bash -c 'head -1 < /dev/tcp/{model.address}/22'")
     assert greeting.stdout.startswith("SSH-2.0")
+
+    # whoever loses power, the others go on sending to the same address
+    (bridge,) = leftovers.links(IPv4Network(str(fleet.subnet)))
+    address = Path(f"/sys/class/net/{bridge}/address")
+    before = address.read_text()
+    for host in fleet.hosts:
+        power_off(host, tools)
+        assert address.read_text() == before, host.name
+        power_on(host, tools)
 
     # nothing changed: nothing is made, and nothing is seen as changed
     again = apply_fleet(desired(), work, tools, lines.append)
