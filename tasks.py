@@ -99,7 +99,6 @@ def _stage_task(name: str, doc: str) -> Any:
 
 
 audit = _stage_task("audit", "Read the old side's logs: what it really does, which triggers are met.")
-size = _stage_task("size", "What the workload needs and what that costs.")
 build = _stage_task("build", "The user's image on the target's base.")
 poc = _stage_task("poc", "One replica of the new side, made and configured.")
 load = _stage_task("load", "The 1000-request test of the new side.")
@@ -107,6 +106,72 @@ migrate = _stage_task("migrate", "Copy the data folder and verify it by checksum
 scale = _stage_task("scale", "Replicas for the peak and one spare; accepted with all users in flight.")
 switch = _stage_task("switch", "Move users by DNS, a step at a time.")
 watch = _stage_task("watch", "Judge the moved workload from stored history.")
+
+
+@task(help={**_PROFILE, **_JSON, **_VERBOSE, "explain": "formulas with their numbers, checks, chain, timeline"})
+def size(c: Context, profile: str = "demo", json: bool = False, explain: bool = False, verbose: bool = False) -> None:
+    """What the workload needs, which offer serves it, what that costs, and whether to move at all."""
+
+    def work() -> int:
+        from inferlift.commands import size as run
+
+        return run(profile, as_json=json, explain=explain, verbose=verbose)
+
+    _guard(work)
+
+
+@task(help={**_PROFILE, **_JSON})
+def tco(c: Context, profile: str = "demo", json: bool = False) -> None:
+    """Buy, lease, rent, cloud or a managed service, over years."""
+
+    def work() -> int:
+        from inferlift.commands import tco as run
+
+        return run(profile, as_json=json)
+
+    _guard(work)
+
+
+@task(
+    help={
+        "target": "lab, aws or static",
+        "region": "of the cloud; eu-central-1 where none is named",
+        "gpu": "only hosts with this GPU (T4, A10G, H100 ...)",
+        "refresh": "ask the cloud's own price lists (needs its credentials)",
+        **_JSON,
+    }
+)
+def prices(
+    c: Context, target: str = "aws", region: str = "", gpu: str = "", refresh: bool = False, json: bool = False
+) -> None:
+    """What hosts cost, from where that is known, and how old it is."""
+
+    def work() -> int:
+        from inferlift.commands import prices as run
+
+        return run(target, region, gpu=gpu, refresh=refresh, as_json=json)
+
+    _guard(work)
+
+
+@task(
+    positional=["name"],
+    iterable=["set_"],
+    help={
+        "name": "of the new profile: profiles/NAME.yaml",
+        "set": "answer a question beforehand: KEY=VALUE; may be repeated",
+        "from_evidence": "an audit's evidence (JSON): what it knows is not asked",
+    },
+)
+def init(c: Context, name: str, set_: list[str], from_evidence: str = "") -> None:
+    """Write a commented profile, from a few questions or from an audit's evidence."""
+
+    def work() -> int:
+        from inferlift.commands import init as run
+
+        return run(name, set_, evidence=from_evidence or None)
+
+    _guard(work)
 
 
 @task(help={**_PROFILE, **_JSON})
@@ -270,5 +335,5 @@ def bench(c: Context, name: str = "deploy", json: bool = False) -> None:
 
 namespace = Collection(
     deploy, audit, size, build, poc, load, migrate, scale, switch, watch, plan, approve, status, report, diff, rollback,
-    destroy, profiles, doctor, lab, check, test, bench,
+    destroy, init, profiles, tco, prices, doctor, lab, check, test, bench,
 )  # fmt: skip

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import datetime
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from inferlift.artifacts import Evidence, Sizing
 from inferlift.errors import DeclarationError, InferliftError, Refusal
 from inferlift.ledger import now, write_atomically
 from inferlift.migration import advance, looking, session, stages, status_rows
 from inferlift.migration import deploy as run_stages
-from inferlift.place import callers, place
+from inferlift.place import Place, callers, place
 from inferlift.profile import ROOT
 from inferlift.stages.base import Context, Options
 
@@ -76,6 +79,105 @@ def stage(name: str, profile: str, *, as_json: bool = False, verbose: bool = Fal
             print(json.dumps({"ok": True, "verdict": verdict, "figures": _numbers(ctx), "artifact": body}))
         else:
             ctx.progress.note(f"report    {ctx.folder / 'report.html'}")
+    return 0
+
+
+def size(profile: str, *, as_json: bool = False, explain: bool = False, verbose: bool = False) -> int:
+    """The plan. Where a migration of the profile has begun, on its evidence, and kept as its stage's result."""
+    from inferlift.prices import age_note, oldest
+    from inferlift.sizing.show import figures, lines
+    from inferlift.stages._plan import price_dates
+
+    where = place(profile, planning=True)
+    found = _planned(where, profile, verbose=verbose)
+    note = age_note(oldest(price_dates(found)), datetime.date.today())
+    if as_json:
+        body = found.model_dump(mode="json")
+        print(
+            json.dumps(
+                {
+                    "ok": True,
+                    "verdict": found.verdict,
+                    "figures": figures(found),
+                    "note": note or None,
+                    "artifact": body,
+                }
+            )
+        )
+        return 0
+    print("\n".join(lines(found, explain=explain)))
+    if note:
+        print(f"prices     {note}")
+    if not explain:
+        print(f"next: ./invoke size --profile {profile} --explain (formulas, checks, timeline), ./invoke tco")
+    return 0
+
+
+def _planned(where: Place, profile: str, *, verbose: bool) -> Sizing:
+    from inferlift.stages._plan import planned
+
+    evidence = None
+    if where.folder.exists():
+        with looking(where, "size") as ctx:
+            evidence = ctx.optional("audit", Evidence)
+        if evidence is not None and os.geteuid() == 0:
+            with session(where, f"size --profile {profile}", options=Options(explicit=True), verbose=verbose) as ctx:
+                kept = advance(ctx, stages()["size"], again=True)
+                write_report(ctx)
+                if isinstance(kept, Sizing):
+                    return kept
+    return planned(where.profile, evidence)
+
+
+def tco(profile: str, *, as_json: bool = False) -> int:
+    """Buy, lease, rent, cloud or a managed service, over years, for the plan's hosts."""
+    from inferlift.sizing import tco as comparison
+
+    where = place(profile, planning=True)
+    found = _planned(where, profile, verbose=False).tco
+    assert found is not None  # noqa: S101
+    if as_json:
+        verdict = found.cheapest or "unknown"
+        body = found.model_dump(mode="json")
+        print(json.dumps({"ok": True, "verdict": verdict, "figures": comparison.figures(found), "artifact": body}))
+    else:
+        print("\n".join(comparison.lines(found)))
+    return 0
+
+
+def prices(target: str, region: str, *, gpu: str = "", refresh: bool = False, as_json: bool = False) -> int:
+    """The price table; refreshed from the cloud's own lists when asked."""
+    from inferlift.prices import REGION, table
+    from inferlift.prices import refresh as fetch
+
+    if target not in ("lab", "aws", "static"):
+        raise DeclarationError(f"there are no prices for the target {target!r}", why="expected lab, aws or static")
+    where, today = region or REGION, datetime.datetime.now(datetime.UTC)
+    fetched = fetch([where], now=today) if refresh else None
+    found = table(target, where, today=today.date(), gpu=gpu)  # type: ignore[arg-type]
+    if as_json:
+        notes = [*(fetched.lines() if fetched else ()), *found.notes]
+        print(json.dumps({"ok": True, "verdict": "prices", "figures": found.figures, "notes": notes}))
+        return 0
+    print("\n".join([*(fetched.lines() if fetched else ()), *found.lines, *found.notes]))
+    return 0
+
+
+def init(name: str, answers: list[str], *, evidence: str | None = None) -> int:
+    """A commented profile, from questions or from an audit's evidence."""
+    from inferlift.drafting import describe, draft, on_terminal
+
+    told = {}
+    for answer in answers:
+        key, given, value = answer.partition("=")
+        if not given:
+            raise DeclarationError(
+                f"--set {answer} is not KEY=VALUE", next_command=f"./invoke init {name} --set task=chat"
+            )
+        told[key] = value
+    ask = on_terminal if sys.stdin.isatty() else None
+    made = draft(name, ROOT, answers=told, ask=ask, evidence=callers(evidence) if evidence else None)
+    print("\n".join(describe(made, ROOT)))
     return 0
 
 
@@ -190,13 +292,18 @@ def lab(action: str, profile: str, *, verbose: bool = False) -> int:
 
 def profiles() -> int:
     from inferlift.declaration import load, names
+    from inferlift.stages._plan import planned
 
     for name in names(ROOT):
         try:
             profile = load(name, ROOT).profile
-            print(f"{name:<14} {profile.target:<7} {profile.description}")
+            print(f"{name:<12} {profile.target:<6} {profile.task:<10} {profile.description}")
+            found = planned(profile, None)
+            each = found.costs.per_1000 if found.costs is not None else found.cost_per_1000
+            cost = "cost unknown" if each.value is None else f"{each.value:.4g} {each.unit}"
+            print(f"{'':<12} {found.verdict}: {found.replicas}+{found.spare} x {found.choice}, {cost} ({each.basis})")
         except InferliftError as error:
-            print(f"{name:<14} wrong:  {error.what}")
+            print(f"{name:<12} wrong:  {error.what}")
     return 0
 
 

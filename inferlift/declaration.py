@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,9 @@ from pydantic import ValidationError
 
 from inferlift import profile_schema
 from inferlift.errors import DeclarationError
+from inferlift.modelfile.filling import fill
 from inferlift.profile import Profile
+from inferlift.profile.rules import ARCHITECTURE, needed, wants_operations
 from inferlift.profile_schema import Location, nearest, schema
 from inferlift.yamlsource import MAX_BYTES, Node, Problem, Unreadable, compose
 
@@ -48,17 +51,22 @@ def load(name_or_path: str, root: Path) -> Declared:
     if node is None:
         raise _error(problems, root)
     plain = node.plain()
+    problems += [_at(node, tuple(key.split(".")), f"{key}: {why}") for key, why in fill(plain, root)]
     profile: Profile | None = None
     try:
         profile = Profile.model_validate_json(json.dumps(plain), strict=True)
     except ValidationError as error:
         spent = {(problem.path, problem.line) for problem in problems}
+        operations = isinstance(plain, dict) and wants_operations(plain)
         for found in error.errors(include_url=False):
-            problem = _problem(found, node)
-            if (problem.path, problem.line) not in spent:
-                problems.append(problem)
+            if operations and found["loc"][:1] == ("model",) and found["loc"][1:] in _ARCHITECTURE:
+                continue
+            problems += [one for one in _problems(found, node) if (one.path, one.line) not in spent]
+        if all(found["loc"] for found in error.errors(include_url=False)):  # else the whole was looked at already
+            problems += _task_problems(plain, node, operations)
     else:
-        problems += _file_problems(profile, node, root) + _name_problems(profile, node, path, root)
+        problems += _name_problems(profile, node, path, root)
+    problems += _file_problems(node, root)
     if problems or profile is None:
         raise _error(problems, root)
     meaning = json.dumps(profile.model_dump(mode="json"), sort_keys=True).encode()
@@ -85,8 +93,9 @@ def _find(name_or_path: str, root: Path) -> Path:
         pass
     known = names(root)
     if not is_path:
-        near = nearest(asked.lower(), known)
-        hint = f"; did you mean {near!r}?" if near else ""
+        beside = _beside(asked)
+        near = beside or nearest(asked.lower(), known)
+        hint = f"; did you mean the file {beside}?" if beside else f"; did you mean {near!r}?" if near else ""
         raise DeclarationError(
             f"there is no profile {asked!r}{hint}",
             why=f"profiles are the files profiles/NAME.yaml; there are: {', '.join(known) or 'none'}",
@@ -98,6 +107,17 @@ def _find(name_or_path: str, root: Path) -> Path:
         why="--profile takes the name of a profile or the path of a profile file",
         next_command=f"./invoke deploy --profile {other or (known[0] if known else 'NAME')}",
     )
+
+
+def _beside(asked: str) -> str | None:
+    """A file of that name in the folder where the command was typed: as a path it would have been found."""
+    for name in (f"{asked}.yaml", f"{asked}.yml"):
+        try:
+            if asked and (Path(os.environ.get("INFERLIFT_CWD") or ".") / name).is_file():  # see the launcher
+                return f"./{name}"
+        except (OSError, ValueError):
+            return None
+    return None
 
 
 def _nearest_file(path: Path) -> Path | None:
@@ -172,12 +192,19 @@ def _merged(base: Node, change: Node) -> Node:
 # --- saying what is wrong ------------------------------------------------------------------------------------
 
 
+def _problems(found: Any, root_node: Node) -> list[Problem]:
+    if found["type"] != "impossible":
+        return [_problem(found, root_node)]
+    problems = []
+    for key, why in found["ctx"]["found"]:  # a validator over several keys names those to look at
+        location: Location = (*found["loc"], *key.split("."))
+        problems.append(_at(root_node, location, f"{_dotted(location)}: {why}"))
+    return problems
+
+
 def _problem(found: Any, root_node: Node) -> Problem:
     location: Location = tuple(found["loc"])
     kind, value = found["type"], found["input"]
-    if kind == "impossible":  # a validator over several keys names the one to look at
-        location += tuple(found["ctx"]["key"].split("."))
-        return _at(root_node, location, f"{_dotted(location)}: {found['ctx']['why']}")
     dotted = _dotted(location)
     if kind == "extra_forbidden":
         return _at(root_node, location, _unknown(location))
@@ -235,27 +262,43 @@ def _error(problems: list[Problem], root: Path) -> DeclarationError:
 # --- checks beyond types -------------------------------------------------------------------------------------
 
 
-def _file_problems(profile: Profile, node: Node, root: Path) -> list[Problem]:
-    """Files that the profile names must be there; secrets are looked at when they are used."""
-    wanted: list[tuple[Location, Path, bool]] = []
-    if profile.load.quality_prompts is not None:
-        wanted.append((("load", "quality_prompts"), root / profile.load.quality_prompts, False))
-    if profile.lab is not None:
-        wanted.append((("lab", "workload"), root / "templates" / "workloads" / profile.lab.workload, True))
-    if profile.origin is not None:
-        for key in ("certificate", "dockerfile"):
-            if (value := getattr(profile.origin, key)) is not None:
-                wanted.append((("origin", key), root / value, False))
+_ARCHITECTURE = tuple((key,) for key in ARCHITECTURE)
+
+
+def _task_problems(plain: Any, node: Node, operations: bool) -> list[Problem]:
+    """What the task needs and is not there, where other mistakes keep the whole from being looked at."""
+    flops = ("model", "flops_per_item")
+    expected = f"expected {profile_schema.expected(flops)}, or the architecture: {', '.join(ARCHITECTURE)}"
+    asked = [_at(node, flops, f"model.flops_per_item: missing; {expected}")] if operations else []
+    return asked + [
+        _at(node, ("requests", key), f"requests.{key}: missing; expected {profile_schema.expected(('requests', key))}")
+        for key in needed(plain)
+    ]
+
+
+# Keys that name something which must be there, and where its path starts. Secrets are looked at when they are used.
+_FILES: tuple[tuple[str, str, str], ...] = (
+    ("load", "quality_prompts", ""),
+    ("origin", "certificate", ""),
+    ("origin", "dockerfile", ""),
+)
+
+
+def _file_problems(node: Node, root: Path) -> list[Problem]:
+    """Files and folders that the profile names must be there; read from the text, so that no other mistake hides it."""
     problems = []
-    for location, path, folder in wanted:
+    for section, key, folder in (*_FILES, ("lab", "workload", "templates/workloads")):
+        found = node.children.get(section, node).children.get(key)
+        if found is None or not isinstance(found.scalar, str):
+            continue
+        path = root / folder / found.scalar
         try:
             there = path.is_dir() if folder else path.is_file()
         except (OSError, ValueError):
             there = False
         if not there:
-            what = "folder" if folder else "file"
-            text = f"{_dotted(location)}: there is no {what} {_short(path, root)}"
-            problems.append(_at(node, location, text))
+            text = f"{section}.{key}: there is no {'folder' if folder else 'file'} {_short(path, root)}"
+            problems.append(Problem(found.path, found.line, text))
     return problems
 
 

@@ -25,8 +25,11 @@ class Place:
         return self.folder.parent
 
 
-def place(profile_name: str, target: str | None = None) -> Place:
-    """Find and load the profile. Raises DeclarationError before anything is made."""
+def place(profile_name: str, target: str | None = None, *, planning: bool = False) -> Place:
+    """Find and load the profile. Raises DeclarationError before anything is made.
+
+    `planning`: nothing will be made, so that any target and any task will do.
+    """
     from inferlift.declaration import load
 
     declared = load(from_caller(profile_name), ROOT)
@@ -37,15 +40,28 @@ def place(profile_name: str, target: str | None = None) -> Place:
             why="a target needs its own section (lab:, origin:)",
             next_command=f"set `target: {target}` in {declared.path}",
         )
-    if profile.target != "lab":
-        raise DeclarationError(
-            f"the target {profile.target} is not in this version",
-            why="this version moves workloads into the local lab",
-            next_command="./invoke deploy --profile demo",
-        )
+    if not planning:
+        _deployable(profile, profile_name)
     state = state_folder()
     name = f"{profile.name}-{profile.target}"
     return Place(profile, declared.path.resolve(), state / name, f"{clone_id(state)}/{name}")
+
+
+def _deployable(profile: Profile, name: str) -> None:
+    """What can be planned but not be moved by this version is said before anything is made."""
+    plan = f"./invoke size --profile {name} --explain (what it needs and costs)"
+    if profile.target != "lab":
+        raise DeclarationError(
+            f"the target {profile.target} can be planned, not yet deployed to",
+            why="this version moves workloads into the local lab",
+            next_command=f"{plan}, or ./invoke deploy --profile demo",
+        )
+    if profile.task != "chat":
+        raise DeclarationError(
+            f"the task {profile.task} can be planned, not yet deployed",
+            why="the lab's old world is a chat service",
+            next_command=f"{plan}, or ./invoke deploy --profile demo",
+        )
 
 
 def from_caller(name: str) -> str:

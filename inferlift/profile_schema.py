@@ -5,7 +5,10 @@ from __future__ import annotations
 import difflib
 import json
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+from pydantic import TypeAdapter, ValidationError
 
 from inferlift.profile import Profile
 
@@ -18,7 +21,8 @@ def schema() -> dict[str, Any]:
     partial = json.loads(json.dumps(whole).replace('"#/$defs/', '"#/$defs/Partial'))
     definitions = dict(whole["$defs"])
     for name, definition in partial["$defs"].items():
-        definition.pop("required", None)
+        for word in ("required", "if", "else"):
+            definition.pop(word, None)
         definitions["Partial" + name] = definition
     extends = {"type": "string", "description": "profile (name or path) that this one changes"}
     branches: list[dict[str, Any]] = []
@@ -65,6 +69,7 @@ def _describe(part: dict[str, Any]) -> str:
         ("exclusiveMinimum", "above"),
         ("minimum", "of at least"),
         ("maximum", "of at most"),
+        ("exclusiveMaximum", "below"),
         ("pattern", "matching"),
         ("maxLength", "of at most this many characters:"),
     )
@@ -78,6 +83,31 @@ def choices(part: dict[str, Any]) -> list[str]:
     part = _resolved(part)
     options = [choice for option in part.get("anyOf", ()) for choice in choices(option)]
     return options + [str(value) for value in part.get("enum", [part["const"]] if "const" in part else [])]
+
+
+def takes(part: dict[str, Any], kind: str) -> bool:
+    """Whether a value of that JSON type may stand there."""
+    part = _resolved(part)
+    return part.get("type") == kind or any(takes(option, kind) for option in part.get("anyOf", ()))
+
+
+def problem(location: Location, value: Any) -> str:
+    """Why this value may not stand at that key, by the key's own type alone; "" where it may."""
+    model: Any = Profile
+    for step in location[:-1]:
+        model = _inner(model.model_fields[str(step)].annotation)
+    info = model.model_fields[str(location[-1])]
+    kind: Any = Annotated[info.annotation, info]
+    try:
+        TypeAdapter(kind).validate_json(json.dumps(value), strict=True)
+    except ValidationError as error:
+        return error.errors(include_url=False)[0]["msg"]
+    return ""
+
+
+def _inner(annotation: Any) -> Any:
+    """The section in `Section` or `Section | None`."""
+    return next((part for part in get_args(annotation) if part is not type(None)), annotation)
 
 
 def is_secret(location: Location) -> bool:
@@ -149,3 +179,39 @@ def nearest(word: str, candidates: list[str]) -> str | None:
     """The candidate that was probably meant, None where none is near."""
     found = difflib.get_close_matches(word[:100], candidates, n=1, cutoff=0.6)
     return found[0] if found else None
+
+
+def table() -> str:
+    """Every key as a Markdown table, for docs/profile.md. `*` must be given."""
+    return "\n".join(["| key | value | default | meaning |", "| --- | --- | --- | --- |", *_rows(_whole_schema(), "")])
+
+
+def _rows(section: dict[str, Any], prefix: str) -> list[str]:
+    rows = []
+    for key, part in section["properties"].items():
+        star = "*" if key in section.get("required", ()) else ""
+        inner, listed = _section(part), _resolved(part).get("items")
+        meaning = _meaning(part).replace("|", "\\|")
+        if "properties" in inner:
+            meaning = str(inner.get("description", "")).splitlines()[0] if inner.get("description") else ""
+            rows.append(f"| **`{prefix}{key}`**{star} | section | | {meaning} |")
+            rows += _rows(inner, f"{prefix}{key}.")
+            continue
+        default = f"`{json.dumps(part['default'])}`" if "default" in part else ""
+        rows.append(f"| `{prefix}{key}`{star} | {_describe(part)} | {default} | {meaning} |")
+        if isinstance(listed, dict) and "properties" in _resolved(listed):
+            rows += _rows(_resolved(listed), f"{prefix}{key}.0.")
+    return rows
+
+
+def _meaning(part: dict[str, Any]) -> str:
+    whole = _resolved(part)
+    return str(
+        whole.get("description") or next((text for one in whole.get("anyOf", ()) if (text := _meaning(one))), "")
+    )
+
+
+if __name__ == "__main__":  # python -m inferlift.profile_schema: the keys' table in docs/profile.md, written anew
+    page = Path(__file__).resolve().parents[1] / "docs" / "profile.md"
+    before, _, _ = page.read_text(encoding="utf-8").partition("| key | value |")
+    page.write_text(before + table() + "\n", encoding="utf-8")

@@ -5,6 +5,7 @@ Times are timezone-aware UTC.
 """
 
 from inferlift.artifacts.base import Artifact, Basis, Check, Figure, Gate, Status, Verdict
+from inferlift.artifacts.cost import CostLine, Costs, Sensitivity, Tco, TcoAssumption, TcoLine, TcoOption, Way
 from inferlift.artifacts.cutover import (
     Cutover,
     ParityCase,
@@ -28,16 +29,33 @@ from inferlift.artifacts.fleet import (
     LineChange,
     Service,
 )
-from inferlift.artifacts.load import Counts, LoadRun, Measurement, Quality
-from inferlift.artifacts.sizing import Memory, Offer, OfferResult, Sizing
+from inferlift.artifacts.load import Counts, LoadRun, Measurement, Quality, Spread
+from inferlift.artifacts.planning import (
+    Batching,
+    Chain,
+    ChainLink,
+    CompatCheck,
+    Interval,
+    ItemRate,
+    Timeline,
+    TimelineStep,
+)
+from inferlift.artifacts.sizing import Alternative, Memory, Offer, OfferResult, Serving, Sizing, Unreachable
 from inferlift.artifacts.world import Contract, Host, Route, World
 
 __all__ = [
+    "Alternative",
     "Artifact",
     "Basis",
+    "Batching",
+    "Chain",
+    "ChainLink",
     "Check",
+    "CompatCheck",
     "Configured",
     "Contract",
+    "CostLine",
+    "Costs",
     "Counts",
     "Cutover",
     "DesiredFleet",
@@ -50,6 +68,8 @@ __all__ = [
     "HostGroup",
     "Image",
     "Images",
+    "Interval",
+    "ItemRate",
     "LineChange",
     "LoadRun",
     "LogQuality",
@@ -63,17 +83,28 @@ __all__ = [
     "Route",
     "RouteFigures",
     "Scaled",
+    "Sensitivity",
     "Series",
     "Service",
+    "Serving",
     "Sizing",
+    "Spread",
     "Status",
     "SwitchStep",
+    "Tco",
+    "TcoAssumption",
+    "TcoLine",
+    "TcoOption",
+    "Timeline",
+    "TimelineStep",
     "TrafficShape",
     "Transfer",
     "TransferPass",
     "Trigger",
+    "Unreachable",
     "UserCounts",
     "Verdict",
     "Watch",
+    "Way",
     "World",
 ]

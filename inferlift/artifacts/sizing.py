@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
 from inferlift.artifacts.base import Artifact, Figure
+from inferlift.artifacts.cost import Costs, Tco
+from inferlift.artifacts.planning import Batching, Chain, CompatCheck, Interval, Timeline
+
+Verdict = Literal["go", "conditional", "defer", "stay", "optimise-first", "buy-as-service"]
 
 
 class Memory(Artifact):
@@ -14,6 +20,9 @@ class Memory(Artifact):
     overhead_bytes: int
     total_bytes: int
     explain: tuple[str, ...]  # the formulas with the numbers in them
+    # of the fullest GPU of a copy; None where there is no GPU
+    gpu_bytes: int | None = None
+    gpu_available_bytes: int | None = None
 
 
 class Offer(Artifact):
@@ -27,11 +36,22 @@ class Offer(Artifact):
     vcpu: float | None = None
     ram_gib: float | None = None
     usd_per_hour: float | None = None  # on demand, the compute alone; None: unknown
+    count: int | None = None  # how many there are; None: as many as are asked for
     region: str | None = None
     offered: bool | None = None  # in that region; None: unknown
     source: str
     date: str
     note: str = ""
+    usd_spot_per_hour: float | None = None  # where hosts may be taken away; None: unknown
+    spot_source: str = ""
+    spot_date: str = ""
+    usd_reserved_per_hour: float | None = None  # for one year, nothing paid ahead; None: unknown
+    reserve_only: bool = False  # not sold by the hour: a block of days has to be reserved
+    zones: tuple[str, ...] = ()  # ids of the zones that offer it
+    arch: str | None = None  # "x86_64", "arm64"
+    network_gbps: float | None = None  # baseline
+    nvme_gb: float | None = None  # local
+    nvme_mb_s: float | None = None  # read, of all local drives together
 
 
 class OfferResult(Artifact):
@@ -41,10 +61,48 @@ class OfferResult(Artifact):
     usd_per_hour: Figure
     per_1000: Figure  # in the profile's currency
     reason: str  # why chosen or rejected
+    region: str | None = None
+    sold_as: Literal["on demand", "spot", "reserved", "owned"] = "on demand"
+    hosts: int | None = None  # with the spare ones
+    layout: str = ""  # "2 x tp 4"; "" where there is no GPU to divide
+    misses: tuple[str, ...] = ()  # targets that look out of reach
+
+
+class Serving(Artifact):
+    """How one host of the choice serves the workload, as predicted."""
+
+    gpu: str | None = None  # as sizing/gpus.csv calls it
+    copies: int = 1  # of the model on one host
+    tensor: int = 1  # GPUs that share each layer of a copy
+    pipeline: int = 1  # stages of a copy
+    sessions: int | None = None  # requests decoded at once by one copy
+    reached: dict[str, Interval] = Field(default_factory=dict)  # target's key -> predicted
+    tokens_per_s: Interval | None = None  # of one copy
+    items_per_s: Interval | None = None  # of one host; images or texts
+    beyond: str = ""  # where the question lies outside of what the prediction was fitted on
+
+
+class Unreachable(Artifact):
+    """A target that no offer meets, and the nearest that one does."""
+
+    target: str  # key of the profile's targets
+    wanted: float
+    nearest: float | None  # None: nobody can tell
+    unit: str
+    where: str  # the offer that comes nearest
+
+
+class Alternative(Artifact):
+    """What else could be done: nearly as asked for less, in another format, as a service."""
+
+    kind: Literal["nearly", "format", "service"]
+    name: str
+    per_1000: Figure
+    why: str
 
 
 class Sizing(Artifact):
-    verdict: Literal["go", "conditional", "defer", "stay", "optimise-first", "buy-as-service"]
+    verdict: Verdict
     why: str
     memory: Memory
     peak_rps: Figure  # requests a second to be served at the peak
@@ -57,3 +115,17 @@ class Sizing(Artifact):
     cost_per_1000: Figure
     currency: str
     notes: tuple[str, ...] = ()
+    # what the planner adds; None or empty where it does not apply or is not known
+    mean_rps: Figure | None = None  # over a day
+    region: str | None = None
+    sold_as: Literal["on demand", "spot", "reserved", "owned"] = "on demand"
+    serving: Serving | None = None
+    unreachable: tuple[Unreachable, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    software: tuple[str, ...] = ()  # what the audit says could be done without moving
+    batching: Batching | None = None
+    chain: Chain | None = None
+    compat: tuple[CompatCheck, ...] = ()
+    timeline: Timeline | None = None
+    costs: Costs | None = None
+    tco: Tco | None = None

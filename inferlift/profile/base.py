@@ -22,7 +22,13 @@ class Section(BaseModel):
 
 def impossible(key: str, why: str) -> PydanticCustomError:
     """What a validator over several keys raises: `key` (dotted, within its section) is the one to point at."""
-    return PydanticCustomError("impossible", "{key}: {why}", {"key": key, "why": why})
+    return impossibles([(key, why)])
+
+
+def impossibles(found: list[tuple[str, str]]) -> PydanticCustomError:
+    """The same for several findings at once: pairs of key and why."""
+    said = "; ".join(f"{key}: {why}" for key, why in found)
+    return PydanticCustomError("impossible", "{said}", {"said": said, "found": found})
 
 
 def _reference(value: str) -> str:

@@ -9,8 +9,30 @@ from pydantic import Field, model_validator
 from inferlift.profile.base import Positive, Reference, Section, impossible
 
 
+class Hosting(Section):
+    """Present hosting as a plan reads it: what it is and what it costs. null is not known (the audit may tell)."""
+
+    kind: (
+        Literal["virtual-server", "dedicated-server", "cloud-instance", "container", "managed-api", "own-hardware"]
+        | None
+    ) = Field(None, description="what the service runs on now")
+    endpoint: Literal["openai", "rest", "grpc", "kserve", "queue"] | None = Field(
+        None, description="how it is called now: OpenAI's API, another over HTTP, gRPC, KServe v2, or a queue"
+    )
+    bill_monthly: float | None = Field(None, ge=0, allow_inf_nan=False, description="of the last month, in `currency`")
+    currency: Literal["EUR", "USD"] | None = Field(None, description="of the bill; null: the budget's")
+    contract_end: str | None = Field(
+        None, pattern=r"^\d{4}-\d{2}-\d{2}$", description="ISO date until which it is paid whatever is decided"
+    )
+    cores: Positive | None = Field(None, description="CPU cores of the present host")
+    ram_gb: Positive | None = Field(None, description="gigabytes of memory of the present host")
+    gpu: str | None = Field(None, description="GPU model of the present host; 'none': it has none")
+    gpus: int | None = Field(None, ge=0, description="GPUs of the present host")
+    logs: str | None = Field(None, description="path or glob of access logs, for the audit; null: none are kept")
+
+
 class Origin(Section):
-    """Present hosting. In the lab the world provides it (`lab:` below)."""
+    """The old side as `deploy` reaches it. In the lab the world provides it (`lab:` below); planning needs none."""
 
     name: str = Field(description="DNS name that users call")
     logs: str = Field(description="path or glob of the access logs")
@@ -24,12 +46,32 @@ class Origin(Section):
 
 
 class Data(Section):
+    """What has to be copied, without the model's weights."""
+
     state: Literal["none", "read-only", "read-write"] = Field(
         "none", description="what the service does with its data; read-write needs a freeze or a way back for writes"
     )
+    size_gb: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="gigabytes to copy to the new side, without the model's weights"
+    )
+    ingest_gb_per_day: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="gigabytes that are added or changed a day"
+    )
+
+    @model_validator(mode="after")
+    def _some(self) -> Data:
+        if self.state == "none" and (self.size_gb or self.ingest_gb_per_day):
+            key = "size_gb" if self.size_gb else "ingest_gb_per_day"
+            raise impossible(key, "there is data, but state is none; expected state read-only or read-write")
+        if self.state == "read-only" and self.ingest_gb_per_day:
+            why = "data that changes is not read-only for the copy; nearest: state read-write, or null here"
+            raise impossible("ingest_gb_per_day", why)
+        return self
 
 
 class Switch(Section):
+    """How users are moved by DNS."""
+
     ttl_s: int = Field(60, ge=1, description="TTL while weights move")
     steps: tuple[int, ...] = Field((1, 10, 50, 100), description="percent on the new side")
     min_samples: int = Field(30, gt=0, description="pinned synthetic requests to the new side at each step")
@@ -43,14 +85,16 @@ class Switch(Section):
 
 
 class WatchPlan(Section):
+    """How long the moved workload is watched."""
+
     seconds: int = Field(48 * 3600, gt=0, description="how long the new side is watched after the switch")
 
 
 class Lab(Section):
     """The old world to raise in the lab, and how large the new hosts are."""
 
-    zone: str = "demo.test"
-    host: str = "ai"
+    zone: str = Field("demo.test", description="DNS zone that the lab's name server answers for")
+    host: str = Field("ai", description="name in that zone that users call")
     ttl_s: int = Field(10, ge=1, description="TTL of the old record")
     origin_cpus: Positive = Field(0.5, description="cores of the old host")
     traffic_requests: int = Field(300, ge=0, description="real requests sent to the old side before the audit")
@@ -61,8 +105,39 @@ class Lab(Section):
     users: int = Field(2, ge=0, description="requests a second that the lab's users send during the switch")
 
 
+class OwnHost(Section):
+    """Hosts of one kind that exist already."""
+
+    name: str = Field(description="what they are called in plans")
+    count: int = Field(1, gt=0, description="of them")
+    cores: Positive = Field(description="CPU cores of each")
+    ram_gb: Positive = Field(description="gigabytes of memory of each")
+    gpu: str | None = Field(None, description="GPU model of each, as inferlift/sizing/gpus.csv names it; null: none")
+    gpus: int = Field(0, ge=0, description="GPUs of each")
+    network_gbps: Positive | None = Field(None, description="gigabits a second of each; null: not known")
+    disk_mb_per_s: Positive | None = Field(None, description="megabytes a second that each reads; null: not known")
+    cost_per_hour: float | None = Field(
+        None, ge=0, allow_inf_nan=False, description="of one host, in the budget's currency; null: not known"
+    )
+
+    @model_validator(mode="after")
+    def _counted(self) -> OwnHost:
+        if (self.gpu is None) != (self.gpus == 0):
+            raise impossible("gpus", "gpu and gpus go together; expected both or neither")
+        return self
+
+
+class Static(Section):
+    """Hosts that exist already (on-prem, any GPU cloud), for the target static."""
+
+    hosts: tuple[OwnHost, ...] = Field(description="each kind of host, at least one")
+
+
 class Budget(Section):
+    """The currency of all costs shown, and what the new side may cost."""
+
     currency: Literal["EUR", "USD"] = Field("EUR", description="of all costs shown")
     usd_rate: Positive = Field(description="USD for one unit of `currency`")
     usd_rate_source: str = Field(description="where the rate is from, or that it is an assumption")
     usd_rate_date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="ISO date of the rate")
+    monthly: Positive | None = Field(None, description="limit of what the new side may cost a month; null: none")

@@ -62,6 +62,34 @@ def peak_rps(profile: Profile, evidence: Evidence | None) -> Figure:
     )
 
 
+def to_answer(profile: Profile, evidence: Evidence | None, peak: Figure) -> Figure:
+    """Requests/s that hosts must keep up with: the peak, or what a deadline in hours lets a queue spread over.
+
+    A batch that may wait `operations.deadline_hours` is answered in time at the mean rate of the busiest stretch of
+    that length; a day or longer: at the mean of the day.
+    """
+    hours = profile.operations.deadline_hours
+    curve = day_curve(profile, evidence)
+    if profile.task != "batch" or hours is None or curve is None or peak.value is None:
+        return peak
+    window = min(len(curve), max(1, math.floor(hours)))
+    twice = [*curve, *curve]
+    busiest = max(sum(twice[start : start + window]) for start in range(len(curve))) / window / max(curve)
+    return peak.model_copy(
+        update={
+            "value": peak.value * busiest,
+            "source": f"{busiest:.2f} of the peak: the busiest {window} h of the day, since answers may take"
+            f" {hours:g} h; {peak.source}",
+        }
+    )
+
+
+def day_curve(profile: Profile, evidence: Evidence | None) -> tuple[float, ...] | None:
+    """Load by hour relative to the busiest: as declared, else as audited."""
+    told = profile.requests.day_curve or (evidence.day_curve if evidence is not None else None)
+    return told if told and max(told) > 0 else None
+
+
 def profile_growth(profile: Profile, evidence: Evidence | None) -> float:
     """Growth a month: the audit's where it could tell, else the profile's."""
     if evidence is not None and evidence.growth_per_month is not None:

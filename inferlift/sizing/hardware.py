@@ -83,6 +83,11 @@ def gpu(ec2_name: str, vram_mib: int) -> Gpu | None:
     return min(named, key=lambda candidate: abs(candidate.vram_mib - vram_mib), default=None)
 
 
+def named(name: str) -> Gpu | None:
+    """The GPU that the table calls so: what owners of hosts go by."""
+    return next((candidate for candidate in gpus() if candidate.name == name), None)
+
+
 @cache
 def assumptions() -> dict[str, Assumption]:
     rows = yaml.safe_load((_HERE / "assumptions.yaml").read_text(encoding="utf-8"))

@@ -11,7 +11,8 @@ def sizing_part(ctx: Context) -> dict[str, Any]:
     p = ctx.profile
     return {
         "model": p.model, "server": p.server, "requests": p.requests, "targets": p.targets,
-        "operations": p.operations, "budget": p.budget,
+        "operations": p.operations, "budget": p.budget, "task": p.task, "target": p.target, "network": p.network,
+        "data": p.data, "hosting": p.hosting, "static": p.static, "tco": p.tco,
         "lab": [p.lab.model_cpus, p.lab.model_memory_mb] if p.lab else None,
     }  # fmt: skip
 

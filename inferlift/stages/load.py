@@ -10,6 +10,7 @@ from inferlift.errors import CheckFailed, Held
 from inferlift.ledger import digest, now
 from inferlift.stages import _fleet
 from inferlift.stages._common import questions, sizing_part
+from inferlift.stages._plan import planned
 from inferlift.stages.base import Context, Stage
 
 # The shape is offered at this share of what a short saturated warm-up reached: a test at the edge of what the
@@ -42,8 +43,6 @@ class LoadStage(Stage):
 
     def run(self, ctx: Context) -> Measurement:
         from inferlift.load.gates import gates, verdict
-        from inferlift.prices import offers
-        from inferlift.sizing import size
 
         service = _fleet.current(ctx)
         evidence = ctx.need("audit", Evidence)
@@ -69,7 +68,7 @@ class LoadStage(Stage):
             quality=quality,
             gates=found,
             verdict=verdict(found),
-            sizing=size(ctx.profile, evidence, offers(ctx.profile.target), measured_rate=rate),
+            sizing=planned(ctx.profile, evidence, rate),
         )
         self._decide(ctx, measured)
         return measured

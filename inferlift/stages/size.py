@@ -7,6 +7,7 @@ from typing import Any
 from inferlift.artifacts import Artifact, Check, Evidence, Sizing
 from inferlift.ledger import digest
 from inferlift.stages._common import sizing_part
+from inferlift.stages._plan import offers_of, planned, services_of
 from inferlift.stages.base import Context, Stage
 
 
@@ -15,7 +16,6 @@ class SizeStage(Stage):
     artifact = Sizing
 
     def key(self, ctx: Context) -> dict[str, Any]:
-        from inferlift.prices import offers
         from inferlift.sizing import evidence_inputs
 
         evidence = ctx.optional("audit", Evidence)
@@ -23,7 +23,7 @@ class SizeStage(Stage):
             "profile": sizing_part(ctx),
             # only what the sizing reads: a re-audit that changes none of it stops here
             "evidence": None if evidence is None else evidence_inputs(evidence),
-            "prices": digest(offers(ctx.profile.target)),
+            "prices": digest([offers_of(ctx.profile), [[s.name, s.per_1000] for s in services_of(ctx.profile)]]),
         }
 
     def preview(self, ctx: Context) -> list[str]:
@@ -42,10 +42,7 @@ class SizeStage(Stage):
 
 
 def compute(ctx: Context) -> Sizing:
-    from inferlift.prices import offers
-    from inferlift.sizing import size
-
-    return size(ctx.profile, ctx.optional("audit", Evidence), offers(ctx.profile.target))
+    return planned(ctx.profile, ctx.optional("audit", Evidence))
 
 
 def describe(sizing: Sizing) -> str:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from inferlift.declaration import Declared, load, names, schema
 from inferlift.errors import DeclarationError
 from inferlift.profile import ROOT
-from inferlift.profile_schema import all_keys
+from inferlift.profile_schema import all_keys, table
 
 CASES = Path(__file__).parent / "declaration_cases"
 LAB = CASES / "root"
@@ -68,6 +68,14 @@ def test_unknown_name_names_the_nearest(name: str) -> None:
 def test_odd_names_are_refused_plainly(name: str) -> None:
     with pytest.raises(DeclarationError):
         load(name, LAB)
+
+
+def test_a_file_beside_that_is_no_shipped_profile_is_hinted_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.yaml").write_text(BASE, encoding="utf-8")
+    monkeypatch.setenv("INFERLIFT_CWD", str(tmp_path))  # as the launcher tells where the command was typed
+    with pytest.raises(DeclarationError, match=r"did you mean the file \./mine\.yaml\?") as caught:
+        load("mine", LAB)
+    assert caught.value.next_command.endswith("--profile ./mine.yaml")
 
 
 def test_missing_file_names_the_nearest() -> None:
@@ -127,8 +135,9 @@ def test_schema_knows_every_key_and_extends() -> None:
     whole = schema()
     json.dumps(whole)
     assert "extends" in whole["then"]["properties"]
-    assert "layers" in whole["$defs"]["Model"]["required"]
-    assert "required" not in whole["$defs"]["PartialModel"]
+    assert whole["$defs"]["Model"]["required"] == ["name", "source"]
+    assert "layers" in whole["$defs"]["Model"]["else"]["required"]  # where no `config` supplies it
+    assert {"required", "if", "else"}.isdisjoint(whole["$defs"]["PartialModel"])
     text = json.dumps(whole)
     used = set(re.findall(r'#/\$defs/(\w+)"', text))
     assert used <= set(whole["$defs"])
@@ -181,6 +190,16 @@ def test_mutated_text(tmp_path: Path, at: int, cut: int, text: str) -> None:
     _only_valid_or_refused((BASE[:at] + text + BASE[at + cut :]).encode(), tmp_path)
 
 
-def test_every_key_is_documented() -> None:
+def test_the_table_of_keys_in_the_docs_is_the_profiles_own() -> None:
     text = (ROOT / "docs" / "profile.md").read_text(encoding="utf-8")
+    assert text.endswith(table() + "\n"), "write it anew: python -m inferlift.profile_schema"
     assert [key for key in all_keys() if f"`{key}`" not in text] == []
+
+
+# What a key is for stands in its name only where the name says it all.
+SELF_EXPLAINING = {"model.name"}
+
+
+def test_every_key_says_what_it_means() -> None:
+    bare = [row.split("`")[1] for row in table().splitlines() if row.startswith("| `") and row.endswith("|  |")]
+    assert [key for key in bare if key not in SELF_EXPLAINING] == []

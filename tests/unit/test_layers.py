@@ -35,6 +35,7 @@ BASE = frozenset(
         "profile_schema",
         "yamlsource",
         "declaration",
+        "modelfile",
         "errors",
         "lock",
         "process",

@@ -1,0 +1,219 @@
+"""Language models on GPUs: how the model lies over them, and how many sessions at once still meet the targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from inferlift.artifacts import Interval, Memory, Offer
+from inferlift.errors import DeclarationError
+from inferlift.profile import Profile
+from inferlift.sizing import image_tokens
+from inferlift.sizing.hardware import Gpu, Layout, assumed
+from inferlift.sizing.memory import GIB, Need, kv_bytes_per_token, layouts, most_sessions, need, weights_bytes
+from inferlift.sizing.reach import (
+    TOKENS_PER_S,
+    TOTAL,
+    TTFT,
+    Served,
+    Unserved,
+    context_of,
+    image_context,
+    no_memory,
+    over,
+    unlucky,
+)
+from inferlift.sizing.speed import Range, predict
+
+DOUBT_COUNTS = 0.5  # a choice: to be sure of the targets may cost half of the rate
+MOST_AT_ONCE = 256  # vLLM's default for max_num_seqs, https://docs.vllm.ai/en/latest/configuration/engine_args.html
+
+
+@dataclass(frozen=True)
+class Copy:
+    """One copy of the model on the GPUs of a layout."""
+
+    layout: Layout
+    sessions: int
+    rate: float
+    need: Need
+    reached: Mapping[str, float]
+    ranges: Mapping[str, Interval]
+    tokens_per_s: Interval
+    explain: str
+    beyond: str
+    short: float  # by how much targets are missed, as shares added up; 0: all are met
+    doubt: float  # the same at the unlucky end of the ranges
+
+    def rank(self, copies: int) -> tuple[float, float]:
+        """Fewest targets missed, then the highest rate of so many copies, where a sure one counts more."""
+        return self.short, -self.rate * copies * (1.0 if self.doubt == 0 else DOUBT_COUNTS)
+
+
+Known = dict[tuple[object, ...], Copy | str]
+
+
+def on_gpu(profile: Profile, offer: Offer, gpu: Gpu, known: Known) -> Served | Unserved:
+    """The layout whose copies, filling the host, answer most requests a second of those that meet most."""
+    found: list[tuple[tuple[float, float], Copy, int]] = []
+    whys = []
+    for layout in layouts(profile.model, offer.gpu_count):
+        key = (gpu.name, gpu.vram_mib, layout)
+        if key not in known:
+            known[key] = _copy(profile, gpu, layout)
+        copy = known[key]
+        if isinstance(copy, str):
+            whys.append(copy)
+            continue
+        copies = offer.gpu_count // layout.gpus
+        found.append((copy.rank(copies), copy, copies))
+    if not found:
+        # the largest layout comes nearest: its reason says what is missing
+        why = whys[-1] if whys else "the model cannot be split over its GPUs"
+        return Unserved(offer.name, no_memory(profile), why)
+    _, best, copies = min(found, key=lambda row: row[0])
+    split = f"{copies} x {said(best.layout)}"
+    return Served(
+        name=offer.name,
+        memory=_memory(profile, best),
+        rate=best.rate * copies,
+        explain=f"{split}: {best.explain}",
+        reached=best.reached,
+        ranges=best.ranges,
+        gpu=gpu,
+        layout=best.layout,
+        copies=copies,
+        sessions=best.sessions,
+        need=best.need,
+        tokens_per_s=best.tokens_per_s,
+        beyond=best.beyond,
+    )
+
+
+def said(layout: Layout) -> str:
+    return f"tp {layout.tensor}" + (f" pp {layout.pipeline}" if layout.pipeline > 1 else "")
+
+
+def _copy(profile: Profile, gpu: Gpu, layout: Layout) -> Copy | str:
+    """The most sessions at once that meet the targets, or as near as one session comes; or why it does not fit."""
+    model, server, context = profile.model, profile.server, context_of(profile)
+    try:
+        fits = most_sessions(model, server, gpu, layout, context)
+    except DeclarationError as error:
+        return f"{error.what}" + (f": {error.why}" if error.why else "")
+    if fits < 1:
+        wanted = need(model, server, gpu=gpu, layout=layout, sessions=1, context=context)
+        have = (wanted.available or 0) / GIB
+        over = f"{layout.gpus} x {gpu.name}" if layout.gpus > 1 else gpu.name
+        return f"needs {wanted.total / GIB:.1f} GiB of GPU memory ({over}, the fullest GPU), may use {have:.1f}"
+    limit = min(fits, server.slots if "slots" in server.model_fields_set else MOST_AT_ONCE)
+    steps = sorted({*(2**n for n in range(limit.bit_length())), limit})
+    tried: dict[int, Copy] = {}
+    for sessions in (steps[-1], steps[0]):
+        found = _at(profile, gpu, layout, sessions, context)
+        if found is None:
+            return f"bandwidth and FLOPS of {gpu.name} are unknown"
+        tried[sessions] = found
+        if found.doubt == 0 and sessions == steps[-1]:
+            return found
+
+    def most(enough: Callable[[Copy], bool]) -> Copy | None:
+        """More sessions are slower for each of them: the most that still are good enough."""
+        best, low, high = None, 0, len(steps) - 1
+        while low <= high:
+            middle = (low + high) // 2 if steps[high] not in tried or best else high
+            copy = tried.get(steps[middle]) or _at(profile, gpu, layout, steps[middle], context)
+            if copy is None:
+                break
+            tried[steps[middle]] = copy
+            if enough(copy):
+                best, low = copy, middle + 1
+            else:
+                high = middle - 1
+        return best
+
+    found_ones = [most(lambda copy: copy.doubt == 0), most(lambda copy: copy.short == 0), tried[steps[0]]]
+    return min((copy for copy in found_ones if copy is not None), key=lambda copy: copy.rank(1))
+
+
+def _at(profile: Profile, gpu: Gpu, layout: Layout, sessions: int, context: int) -> Copy | None:
+    asked, model = profile.requests, profile.model
+    images = image_context(profile)
+    kind = profile.server.kind
+    usual = predict(
+        model, gpu, layout, engine=kind, input_tokens=asked.input_tokens_p50 + images,
+        output_tokens=max(asked.output_tokens, 1), concurrency=sessions,
+    )  # fmt: skip
+    long = usual
+    if usual is not None and asked.input_tokens_p95 != asked.input_tokens_p50:
+        long = predict(
+            model, gpu, layout, engine=kind, input_tokens=asked.input_tokens_p95 + images,
+            output_tokens=max(asked.output_tokens, 1), concurrency=sessions,
+        )  # fmt: skip
+    if usual is None or long is None:
+        return None
+    encoder_ms = _encoder_ms(profile, gpu, layout)
+    writes = (asked.output_tokens_p95 or asked.output_tokens) - 1
+    ttft = _plus(long.ttft_ms, encoder_ms)
+    total = Range(*(first + writes * each for first, each in zip(_parts(ttft), _parts(usual.tpot_ms), strict=True)))
+    speed = Range(1000 / usual.tpot_ms.value, 1000 / usual.tpot_ms.high, 1000 / usual.tpot_ms.low)
+    ranges = {TTFT: _interval(ttft, "ms"), TOTAL: _interval(total, "ms"), TOKENS_PER_S: _interval(speed, "tokens/s")}
+    reached = {key: found.value for key, found in ranges.items()}
+    request_s = (usual.ttft_ms.value + encoder_ms + (asked.output_tokens - 1) * usual.tpot_ms.value) / 1000
+    rate = sessions / request_s
+    wanted = {key: limit for key in ranges if (limit := getattr(profile.targets, key)) is not None}
+    short = sum(over(key, reached[key], limit) for key, limit in wanted.items())
+    doubt = sum(over(key, unlucky(key, ranges[key]), limit) for key, limit in wanted.items())
+    return Copy(
+        layout=layout,
+        sessions=sessions,
+        rate=rate,
+        need=need(model, profile.server, gpu=gpu, layout=layout, sessions=sessions, context=context),
+        reached=reached,
+        ranges=ranges,
+        tokens_per_s=_interval(usual.tokens_per_s, "tokens/s"),
+        explain=f"{sessions} sessions / ({usual.ttft_ms.value + encoder_ms:.0f} ms + {asked.output_tokens - 1} tokens"
+        f" * {usual.tpot_ms.value:.2f} ms) = {rate:.3g} requests/s",
+        beyond=usual.beyond,
+        short=short,
+        doubt=doubt,
+    )
+
+
+def _encoder_ms(profile: Profile, gpu: Gpu, layout: Layout) -> float:
+    """The vision encoder's share of the first token: its FLOP at the share of the data sheet that prefill reaches."""
+    asked, model = profile.requests, profile.model
+    family = image_tokens.family_of(model.name)
+    if not asked.image_width or not asked.image_height or family is None or not model.vision_parameters:
+        return 0.0
+    if gpu.flops is None:
+        return 0.0
+    told = image_tokens.image_tokens(asked.image_width, asked.image_height, family)
+    flop = image_tokens.encoder_flops(model.vision_parameters, told.patches) * asked.images_per_request
+    return flop / (gpu.flops * assumed("gpu_compute_share") * layout.tensor) * 1000
+
+
+def _memory(profile: Profile, copy: Copy) -> Memory:
+    gpus, parts = copy.layout.gpus, copy.need
+    return Memory(
+        weights_bytes=weights_bytes(profile.model),
+        kv_bytes_per_token=kv_bytes_per_token(profile.model, copy.layout) * copy.layout.tensor,
+        kv_bytes=parts.kv * gpus,
+        overhead_bytes=(parts.total - parts.weights - parts.kv) * gpus,
+        total_bytes=parts.total * gpus,
+        explain=parts.lines,
+        gpu_bytes=parts.total,
+        gpu_available_bytes=parts.available,
+    )
+
+
+def _parts(found: Range) -> tuple[float, float, float]:
+    return found.value, found.low, found.high
+
+
+def _plus(found: Range, more: float) -> Range:
+    return Range(found.value + more, found.low + more, found.high + more)
+
+
+def _interval(found: Range, unit: str) -> Interval:
+    return Interval(value=found.value, low=min(found.low, found.value), high=max(found.high, found.value), unit=unit)

@@ -1,0 +1,84 @@
+"""Images and texts: devices side by side, each offered as much as it answers within the target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from inferlift.artifacts import Interval, Memory, Offer
+from inferlift.profile import Profile
+from inferlift.sizing import batching, vision
+from inferlift.sizing.hardware import Gpu, assumed
+from inferlift.sizing.memory import GIB, memory
+from inferlift.sizing.reach import TOTAL, Served, Unserved, no_memory
+
+
+def by_item(profile: Profile) -> bool:
+    """Whether the work is counted in images or texts instead of tokens written."""
+    return profile.task in ("image", "embeddings") or (profile.task == "batch" and not profile.requests.output_tokens)
+
+
+def on_device(profile: Profile, offer: Offer, gpu: Gpu | None) -> Served | Unserved:
+    """Devices work side by side; each is offered as much as it answers within the target, or all it can."""
+    one = vision.item_rate(profile, offer, gpu)
+    devices = offer.gpu_count if gpu is not None else 1
+    asked = no_memory(profile) if gpu is not None else memory(profile.model, profile.server, on_gpu=False)
+    if one is None:
+        why = "the FLOP of an item are unknown (model.flops_per_item)" if vision.flops_per_item(profile) is None else (
+            "the host's size is unknown" if gpu is None else f"the FLOPS of {gpu.name} are unknown"
+        )  # fmt: skip
+        return Unserved(offer.name, asked, why)
+    if (short := _too_small(profile, offer, gpu, asked)) is not None:
+        return Unserved(offer.name, asked, short)
+    service, unlucky = vision.service_time(one), vision.service_time(one, slow=True)
+    target = profile.targets.p95_total_ms
+    most = one.items_per_s.value
+    reached: dict[str, float] = {}
+    ranges: dict[str, Interval] = {}
+    if target is not None and service is not None and unlucky is not None:
+        # offered no more than it answers in time even where the prediction was too kind, if that can be
+        most = _most_within(unlucky, target, one.items_per_s.low) or _most_within(service, target, most) or (
+            batching.COMFORTABLE * 1000 / service(1)
+        )  # fmt: skip
+        usual = batching.choose(most, service, target).latency_ms or one.latency_ms.value
+        worst = batching.choose(most, unlucky, target).latency_ms or one.latency_ms.high
+        reached[TOTAL] = usual
+        low = usual * one.latency_ms.low / one.latency_ms.value
+        ranges[TOTAL] = Interval(value=usual, low=low, high=max(usual, worst), unit="ms")
+    else:
+        most *= batching.FULL
+    per_request = profile.requests.images_per_request if profile.requests.image_width else 1
+    rate = most * devices / per_request
+    return Served(
+        name=offer.name,
+        memory=asked,
+        rate=rate,
+        explain=f"{devices} x {most:.3g} items/s / {per_request} a request = {rate:.3g} requests/s; {one.explain[-1]}",
+        reached=reached,
+        ranges=ranges,
+        gpu=gpu,
+        copies=devices,
+        items=one,
+        beyond=one.beyond,
+    )
+
+
+def _most_within(service: Callable[[int], float], target_ms: float, ceiling: float) -> float:
+    """The most arrivals a second of one device whose P95 stays within the target; 0 if none does."""
+    low, high = 0.0, ceiling * batching.FULL
+    for _ in range(14):
+        middle = (low + high) / 2
+        if batching.choose(middle, service, target_ms).meets_target:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _too_small(profile: Profile, offer: Offer, gpu: Gpu | None, asked: Memory) -> str | None:
+    if gpu is not None:
+        usable = (offer.vram_mib or gpu.vram_mib) * 2**20 * assumed("gpu_memory_share")
+        wanted = asked.weights_bytes + assumed("gpu_overhead_bytes")
+        return None if wanted <= usable else f"needs {wanted / GIB:.1f} GiB of GPU memory, may use {usable / GIB:.1f}"
+    if offer.ram_gib is not None and asked.total_bytes > offer.ram_gib * GIB:
+        return f"needs {asked.total_bytes / GIB:.2f} GiB of memory, has {offer.ram_gib:.2f}"
+    return None

@@ -1,0 +1,242 @@
+"""The plan with all that prices know: offers of every region allowed, services, what comes on top of hosts, TCO."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from inferlift.artifacts import Costs, Evidence, Figure, Offer, Sizing, Tco
+from inferlift.profile import Profile
+from inferlift.sizing.cost import Priced, Step
+from inferlift.sizing.verdict import Service
+
+if TYPE_CHECKING:
+    from inferlift.prices import Api
+
+MONTH_S = 730 * 3600
+ANSWER_BYTES = 2000.0  # assumption: headers and the JSON around an answer
+HOST_DISK_GB = 60.0  # assumption: system, driver, images and logs; the weights come on top
+
+
+def planned(profile: Profile, evidence: Evidence | None, measured_rate: Figure | None = None) -> Sizing:
+    """The whole plan. The same input and the same price tables give the same plan."""
+    from inferlift.sizing import size
+    from inferlift.sizing.timeline import Circumstances, timeline
+
+    offers = offers_of(profile)
+    plan = size(profile, evidence, offers, measured_rate, services=services_of(profile))
+    offer = next(one for one in offers if plan.choice.startswith(one.name) and one.region == plan.region)
+    known = Circumstances(
+        weights_bytes=plan.memory.weights_bytes,
+        quota_suffices={"pass": True, "fail": False}.get(
+            next((check.verdict for check in plan.compat if check.name == "quota"), "pass")
+        ),
+        fleet_rps=plan.rate_per_replica.value,
+    )
+    costs = costs_of(profile, plan, offer)
+    plan = plan.model_copy(
+        update={
+            "costs": costs,
+            "tco": tco_of(profile, plan, offer, costs),
+            "timeline": timeline(profile, offer, known),
+        }
+    )
+    return _judged_on_all_costs(profile, plan, costs)
+
+
+def regions_of(profile: Profile) -> tuple[str, ...]:
+    """Regions of AWS whose offers are compared: those named, else those that residency allows, else Frankfurt."""
+    from inferlift.prices import REGION, regions
+
+    operations = profile.operations
+    if operations.regions:
+        return operations.regions
+    if not operations.residency:
+        return (REGION,)
+    return tuple(one.name for one in regions() if one.offerings_known and operations.resides(one.name)) or (REGION,)
+
+
+def offers_of(profile: Profile) -> list[Offer]:
+    """What can be had: of the cloud's regions, the lab's host, or the hosts that the profile says exist."""
+    from inferlift.prices import offers
+
+    if profile.target == "aws":
+        return [offer for region in regions_of(profile) for offer in offers("aws", region)]
+    if profile.target == "static" and profile.static is not None:
+        return [
+            Offer(
+                name=host.name, gpu=host.gpu, gpu_count=host.gpus, vcpu=host.cores * 2,
+                ram_gib=host.ram_gb * 1e9 / 2**30, network_gbps=host.network_gbps, nvme_mb_s=host.disk_mb_per_s,
+                count=host.count, offered=True,
+                usd_per_hour=None if host.cost_per_hour is None else host.cost_per_hour * _usd_rate(profile),
+                source=f"static.hosts: {host.name}, as declared", date="",
+            )
+            for host in profile.static.hosts
+        ]  # fmt: skip
+    return list(offers(profile.target))
+
+
+def services_of(profile: Profile) -> list[Service]:
+    """The same model as a managed service, where one is known and may be used."""
+    asked, found = profile.requests, []
+    for api in _apis(profile):
+        usd = asked.input_tokens_p50 * api.usd_per_million_in + asked.output_tokens * (api.usd_per_million_out or 0.0)
+        per_1000 = Figure(
+            value=usd / 1e6 * 1000 / _usd_rate(profile),
+            unit=f"{profile.budget.currency}/1000",
+            basis="declared",
+            source=f"{asked.input_tokens_p50} tokens in, {asked.output_tokens} out; {api.source}",
+            at=api.date,
+        )
+        found.append(Service(f"{api.provider} {api.product}", per_1000))
+    return found
+
+
+def costs_of(profile: Profile, plan: Sizing, offer: Offer) -> Costs:
+    """Everything that is billed by the month, part by part."""
+    from inferlift.prices import extras
+    from inferlift.sizing.cost import CostInputs, costs
+
+    budget, hosts = profile.budget, plan.replicas + plan.spare
+    mean = plan.mean_rps
+    rate = plan.rate_per_replica
+    capacity = rate.model_copy(update={"value": None if rate.value is None else rate.value * plan.replicas})
+    price, spot = plan.cost_per_hour.value, plan.sold_as == "spot"
+    host = Priced(
+        None if price is None else price * _usd_rate(profile) / hosts, offer.spot_source if spot else offer.source,
+        offer.spot_date if spot else offer.date, plan.cost_per_hour.basis,
+    )  # fmt: skip
+    base = CostInputs(
+        currency=budget.currency, usd_rate=_usd_rate(profile),
+        usd_rate_note=f"{budget.usd_rate_source}, {budget.usd_rate_date}", hosts=hosts, host_hour=host,
+        capacity_rps=capacity, peak_rps=plan.peak_rps, mean_rps=mean, output_tokens=profile.requests.output_tokens,
+        disk_gb=0, egress_gb=0,
+    )  # fmt: skip
+    if profile.target != "aws" or offer.region is None:
+        return costs(base)
+    told = extras(offer.region)
+
+    def on_top(item: str) -> Priced:
+        one = told[item][0]
+        return Priced(one.usd, one.source, one.date, "unknown" if one.usd is None else "declared")
+
+    return costs(
+        CostInputs(
+            **{
+                **base.__dict__,
+                "disk_gb": HOST_DISK_GB + plan.memory.weights_bytes / 1e9,
+                "disk_gb_month": on_top("disk gp3"),
+                "egress_gb": _egress_gb(profile, mean or plan.peak_rps),
+                "egress": tuple(
+                    Step(one.usd, one.from_gb, one.up_to_gb, one.source, one.date) for one in told["egress"]
+                ),
+                "addresses": 1,
+                "address_hour": on_top("address"),
+                "balancers": 1,
+                "balancer_hour": on_top("load balancer"),
+            }
+        )
+    )
+
+
+def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
+    """Buy, lease, rent, cloud or a managed service over years, on the profile's and the tables' assumptions."""
+    from inferlift.prices import rentals, servers
+    from inferlift.sizing import hardware
+    from inferlift.sizing.tco import TcoInputs, assumptions, tco
+
+    told, usd_rate = profile.tco, _usd_rate(profile)
+    gpu = plan.serving.gpu if plan.serving is not None else None
+    card = hardware.named(gpu) if gpu is not None else None
+    server = next((one for one in servers(gpu or "-") if one.gpus == offer.gpu_count), None)
+    rental = next(iter(rentals(gpu or "-")), None)
+    api = next(iter(_apis(profile)), None)
+    mean = plan.mean_rps or plan.peak_rps
+    month = None if mean.value is None else mean.value * MONTH_S
+    writes = api is not None
+    nothing = Priced(None, "no price known")
+    egress = next((line for line in costs.lines if line.name == "egress"), None)
+    gb = _egress_gb(profile, mean)
+    disk = next((line for line in costs.lines if line.name == "disks"), None)
+    inputs = TcoInputs(
+        currency=profile.budget.currency, usd_rate=usd_rate, hosts=plan.replicas + plan.spare,
+        gpus_per_host=offer.gpu_count, gpu=gpu or "", gpu_tdp_w=card.tdp_w if card is not None else None,
+        host_kw=told.server_kw or (server.kw if server is not None else None), cooling=told.cooling,
+        server=_declared(told.server_price, usd_rate, "tco.server_price")
+        or (Priced(server.usd, server.usd_source, server.date) if server is not None else nothing),
+        rented_gpu_hour=_declared(told.rented_gpu_hour, usd_rate, "tco.rented_gpu_hour")
+        or (Priced(rental.usd_per_gpu_hour, rental.source, rental.date) if rental is not None else nothing),
+        cloud_host_hour=Priced(offer.usd_per_hour, offer.source, offer.date),
+        reserved_host_hour=Priced(offer.usd_reserved_per_hour, offer.source, offer.date),
+        api_in=Priced(api.usd_per_million_in, api.source, api.date) if api else nothing,
+        api_out=Priced(api.usd_per_million_out, api.source, api.date) if api else nothing,
+        # a service priced by the token is no answer to a task that writes none
+        input_tokens_month=None if month is None or not writes else month * profile.requests.input_tokens_p50,
+        output_tokens_month=None if month is None or not writes else month * profile.requests.output_tokens,
+        busy_share=min(1.0, costs.utilisation_mean.value or 1.0),
+        storage_gb=(profile.data.size_gb or 0.0) + HOST_DISK_GB * (plan.replicas + plan.spare),
+        cloud_gb_month=Priced(
+            None if disk is None or disk.monthly.value is None
+            else disk.monthly.value * usd_rate / ((HOST_DISK_GB + plan.memory.weights_bytes / 1e9)
+                                                  * (plan.replicas + plan.spare)),
+            "the plan's own disks",
+        ),
+        egress_gb_month=gb or 0.0,
+        egress_gb=Priced(
+            None if egress is None or egress.monthly.value is None or not gb else egress.monthly.value * usd_rate / gb,
+            "the plan's own egress",
+        ),
+        bill_monthly=_bill(profile), ups_kva=told.ups_kva, circuits=told.circuits,
+    )  # fmt: skip
+    return tco(inputs, assumptions(profile.budget.currency, usd_rate, told.assumed()))
+
+
+def price_dates(plan: Sizing) -> list[str]:
+    """Dates of the prices that the plan stands on."""
+    told = [plan.cost_per_hour.at, *(line.monthly.at for line in (plan.costs.lines if plan.costs else ()))]
+    return [date for date in told if date]
+
+
+def _judged_on_all_costs(profile: Profile, plan: Sizing, costs: Costs) -> Sizing:
+    """The target of cost holds for the whole bill, not for the hosts alone."""
+    limit, whole = profile.targets.max_cost_per_1000, costs.per_1000.value
+    if limit is None or whole is None or whole <= limit or (plan.cost_per_1000.value or 0.0) > limit:
+        return plan
+    why = f"{plan.why}; with disks, network and the rest {whole:.4g} {plan.currency} per 1000, at most {limit:g} wanted"
+    return plan.model_copy(update={"why": why, "verdict": "conditional" if plan.verdict == "go" else plan.verdict})
+
+
+def _apis(profile: Profile) -> list[Api]:
+    """Managed services of the model that may be used: the task writes tokens, and the data may go there."""
+    from inferlift.prices import apis
+
+    if not profile.requests.output_tokens or profile.operations.tenancy == "dedicated":
+        return []
+    # with a residency, one whose place is not known is none
+    return [api for api in apis(profile.model.name) if api.eu is True or not profile.operations.residency]
+
+
+def _egress_gb(profile: Profile, mean: Figure) -> float | None:
+    """What leaves the service: as declared, else the answers. What comes in costs nothing at AWS."""
+    from inferlift.sizing.chain import figure
+
+    declared = profile.network.egress_gb_per_month
+    if declared is not None or mean.value is None:
+        return declared
+    answer = ANSWER_BYTES + profile.requests.output_tokens * figure("bytes_per_token_out")
+    return mean.value * MONTH_S * answer / 1e9
+
+
+def _usd_rate(profile: Profile) -> float:
+    return 1.0 if profile.budget.currency == "USD" else profile.budget.usd_rate
+
+
+def _declared(money: float | None, usd_rate: float, key: str) -> Priced | None:
+    return None if money is None else Priced(money * usd_rate, f"declared: {key}")
+
+
+def _bill(profile: Profile) -> Figure | None:
+    bill = profile.hosting.bill_monthly
+    if bill is None:
+        return None
+    unit = f"{profile.budget.currency}/month"
+    return Figure(value=bill, unit=unit, basis="declared", source="hosting.bill_monthly")

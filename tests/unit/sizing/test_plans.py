@@ -1,0 +1,182 @@
+"""The plan of each shipped profile (plans.yaml), and what a plan says where targets cannot be met."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from inferlift.artifacts import Sizing
+from inferlift.declaration import load
+from inferlift.errors import DeclarationError
+from inferlift.profile import ROOT, Profile
+from inferlift.sizing.show import figures, lines
+from inferlift.stages._plan import offers_of, planned, price_dates
+
+PLANS: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "plans.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(autouse=True)
+def _shipped_prices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+@cache
+def shipped(name: str) -> Profile:
+    return load(name, ROOT).profile
+
+
+@cache
+def plan_of(name: str) -> Sizing:
+    return planned(shipped(name), None)
+
+
+def changed(name: str, **sections: dict[str, Any]) -> Profile:
+    told = shipped(name).model_dump()
+    for section, values in sections.items():
+        told[section] = {**told[section], **values}
+    return Profile.model_validate(told)
+
+
+@pytest.mark.parametrize("expected", PLANS, ids=lambda row: row["profile"])
+def test_the_plan_of_a_shipped_profile(expected: dict[str, Any]) -> None:
+    plan = plan_of(expected["profile"])
+    targets = shipped(expected["profile"]).targets
+    assert plan.verdict == expected["verdict"]
+    assert [word for word in expected["why"] if word not in plan.why] == []
+    assert plan.choice == expected["choice"]
+    assert plan.serving is not None
+    assert plan.costs is not None
+    for key, value in (("region", plan.region), ("gpu", plan.serving.gpu), ("sold_as", plan.sold_as)):
+        assert expected.get(key, value) == value
+    if "layout" in expected:
+        assert [plan.serving.copies, plan.serving.tensor, plan.serving.pipeline] == expected["layout"]
+    if "tensor" in expected:
+        assert plan.serving.tensor in expected["tensor"]
+    if "hosts" in expected:
+        assert [plan.replicas, plan.spare] == expected["hosts"]
+    missed = {one.target for one in plan.unreachable}
+    for key in expected.get("meets", ()):
+        assert getattr(targets, key) is not None
+        assert key not in missed
+    for key in expected.get("sure", ()):
+        assert plan.serving.reached[key].high <= getattr(targets, key)
+    assert expected.get("beyond", "") in plan.serving.beyond
+    if plan.chain is not None:
+        named = {link.name: link.exception for link in plan.chain.links}
+        assert expected.get("exceptions", {}).items() <= named.items()
+    found = {check.name: check.verdict for check in plan.compat}
+    assert expected.get("compat", {}).items() <= found.items()
+    assert set(expected.get("alternatives", ())) <= {one.kind for one in plan.alternatives}
+    if expected.get("cost") == "unknown":
+        assert plan.cost_per_1000.value is None
+        assert plan.costs.monthly.value is None
+
+
+@pytest.mark.parametrize("row", PLANS, ids=lambda row: row["profile"])
+def test_every_figure_of_a_plan_says_where_it_is_from(row: dict[str, Any]) -> None:
+    plan = plan_of(row["profile"])
+    for figure in (plan.peak_rps, plan.rate_per_replica, plan.cost_per_hour, plan.cost_per_1000):
+        assert figure.unit
+        assert figure.source
+        assert (figure.value is None) == (figure.basis == "unknown")
+    assert plan.memory.explain or plan.serving is None or plan.serving.gpu is None or plan.serving.items_per_s
+    assert plan.timeline is not None
+    assert plan.tco is not None
+    text = "\n".join(lines(plan, explain=True))
+    assert plan.verdict in text
+    assert "None" not in text
+    assert set(figures(plan)) >= {"peak_rps", "replicas", "cost_per_1000", "memory_bytes", "hours_to_switch"}
+
+
+def test_a_13b_model_at_16_bit_does_not_fit_an_a10g() -> None:
+    wide = changed("llm-13b", model={"weight_format": "fp16", "weight_bits": 16.0})
+    told = {one.offer: one for one in planned(wide, None).offers if one.region == "eu-central-1"}
+    assert not told["g5.xlarge"].fits
+    assert "GiB of GPU memory" in told["g5.xlarge"].reason
+    assert told["g5.12xlarge"].fits  # four of them share it
+    assert "tp 1" not in told["g5.12xlarge"].layout
+
+
+def test_a_model_that_fits_nowhere_is_refused_with_numbers_and_what_to_change() -> None:
+    huge = changed("llm-13b", model={"parameters_total": 10**13, "weight_bits": 16.0, "weight_format": None})
+    with pytest.raises(DeclarationError, match="fits no offer") as caught:
+        planned(huge, None)
+    assert "not among operations.hardware" in caught.value.why
+    assert "GiB of GPU memory" in caught.value.why
+    assert "weight_format" in str(caught.value.next_command)
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "unit"),
+    [("p95_ttft_ms", 45.0, "ms"), ("min_tokens_per_s", 5000.0, "tokens/s"), ("max_cost_per_1000", 0.0001, "EUR/1000")],
+)
+def test_a_target_out_of_reach_comes_with_the_nearest_that_is_reached(target: str, value: float, unit: str) -> None:
+    plan = planned(changed("llm-13b", targets={target: value}), None)
+    (found,) = [one for one in plan.unreachable if one.target == target]
+    assert found.unit == unit
+    assert found.nearest is not None
+    assert found.nearest < value if target == "min_tokens_per_s" else found.nearest > value
+    assert plan.verdict in ("conditional", "buy-as-service")
+    assert any(line.startswith("out of reach") and target in line for line in lines(plan))
+
+
+def test_hardware_that_is_not_named_is_not_used() -> None:
+    plan = plan_of("llm-13b")
+    used = {one.offer for one in plan.offers if one.fits}
+    assert used
+    assert all(name.startswith("g5.") for name in used)
+    assert any("not among operations.hardware" in one.reason for one in plan.offers)
+    free = planned(changed("llm-13b", operations={"hardware": ()}), None)
+    assert {one.offer.split(".")[0] for one in free.offers if one.fits} > {"g5"}
+
+
+def test_a_zone_that_may_fail_costs_spare_hosts_of_its_own() -> None:
+    host, zone = (
+        planned(changed("llm-13b", requests={"per_minute_peak": 2000}, operations={"failure_domain": domain}), None)
+        for domain in ("host", "zone")
+    )
+    assert (host.replicas, host.spare) == (zone.replicas, 1)
+    assert zone.spare * 2 >= zone.replicas  # three zones: the two that are left carry it all
+
+
+def test_a_batch_that_may_wait_longer_needs_no_more_hosts() -> None:
+    hosts = [
+        planned(
+            changed("batch", requests={"per_minute_peak": 60000}, operations={"deadline_hours": hours}), None
+        ).replicas
+        for hours in (1, 6, 24)
+    ]
+    assert hosts == sorted(hosts, reverse=True)
+    assert hosts[0] > hosts[-1]
+
+
+def test_a_dedicated_tenant_is_offered_no_service_of_others() -> None:
+    assert shipped("on-prem").operations.tenancy == "dedicated"
+    assert all(one.kind != "service" for one in plan_of("on-prem").alternatives)
+
+
+def test_the_whole_bill_is_held_against_the_target_of_cost() -> None:
+    plan = plan_of("image-edge")
+    hosts, whole = plan.cost_per_1000.value, plan.costs.per_1000.value if plan.costs else None
+    assert hosts is not None
+    assert whole is not None
+    between = planned(changed("image-edge", targets={"max_cost_per_1000": (hosts + whole) / 2}), None)
+    assert "with disks, network and the rest" in between.why
+
+
+def test_the_same_input_gives_the_same_plan_with_all_prices_dated() -> None:
+    assert planned(shipped("llm-70b"), None) == plan_of("llm-70b")
+    assert price_dates(plan_of("llm-70b"))
+
+
+def test_all_offers_of_all_regions_are_compared_quickly() -> None:
+    plan_of("llm-70b")  # tables are read
+    begun = time.process_time()
+    plan = planned(shipped("llm-70b"), None)
+    assert len(plan.offers) == len(offers_of(shipped("llm-70b"))) > 400
+    assert time.process_time() - begun < 1.0
