@@ -63,6 +63,26 @@ class UserCounts(Artifact):
     failed: int
 
 
+class StubbornClient(Artifact):
+    """Who still asks the old side after the switch: by address and user agent."""
+
+    address: str
+    agent: str
+    requests: int
+    last: datetime
+
+
+class Quiet(Artifact):
+    """What the old side's own log says. `quiet` None: it cannot be said yet, and the old side stays."""
+
+    quiet: bool | None
+    why: str
+    window_s: float
+    last: datetime | None = None  # a user's last request there
+    unread: int = 0  # lines of the log that could not be read
+    clients: tuple[StubbornClient, ...] = ()  # most requests first
+
+
 class Cutover(Artifact):
     name: str
     old: str
@@ -76,6 +96,8 @@ class Cutover(Artifact):
     rolled_back: bool
     rollback_s: float | None = None
     why: str = ""
+    backend: str = ""  # what decided the answers: "powerdns", "route53", "rfc2136", "gateway"
+    old_side: Quiet | None = None  # None: its log was not looked at yet
 
 
 class Series(Artifact):

@@ -38,6 +38,94 @@ class HostGroup(Artifact):
     cpus: float
     memory_bytes: int
     site: str = "lab"
+    instance_type: str | None = None  # as the cloud calls it; None in the lab
+    market: Literal["on-demand", "spot"] = "on-demand"
+
+
+class AwsSettings(Artifact):
+    """What the operator decides about an AWS account. Everything has a safe default."""
+
+    region: str | None = Field(None, description="where hosts are made; null: the first that may be used and offers it")
+    edge: tuple[str, ...] = Field(
+        (), description="further sites, each with a gateway and model hosts: regions, or Local Zones of `region`"
+    )
+    cidr: str = Field("10.80.0.0/16", description="address range of the network that is made, at least a /20")
+    vpc_id: str | None = Field(None, description="an existing network to use instead of making one")
+    public_subnets: tuple[str, ...] = Field((), description="of the existing network: for gateways and load balancer")
+    private_subnets: tuple[str, ...] = Field((), description="of the existing network: for model hosts and monitor")
+    user_ranges: tuple[str, ...] = Field(
+        (), description="address ranges that may call port 443; must be stated (0.0.0.0/0: everybody)"
+    )
+    admin_ranges: tuple[str, ...] = Field(
+        (), description="address ranges that may reach the bastion's SSH; empty: no bastion, Session Manager alone"
+    )
+    image: Literal["dlami", "ubuntu"] = Field(
+        "dlami", description="of GPU hosts: AWS' Deep Learning base image with its driver, or plain Ubuntu"
+    )
+    front: Literal["nlb", "alb", "none"] = Field(
+        "nlb", description="nlb passes TCP through to the gateway; alb ends TLS itself; none: the gateway's own address"
+    )
+    certificate_arn: str | None = Field(None, description="front alb: the certificate in AWS' certificate manager")
+    gateway_type: str = Field("c7i.large", description="EC2 type of each gateway")
+    monitor_type: str = Field("c7i.large", description="EC2 type of each monitor")
+    root_gb: int = Field(100, ge=20, description="gigabytes of each host's system disk (gp3)")
+    data_gb: int = Field(0, ge=0, description="gigabytes of each model host's data disk (gp3); 0: none")
+    disk_iops: int = Field(3000, ge=3000, le=80000, description="of the data disk, operations a second")
+    disk_mb_per_s: int = Field(250, ge=125, le=2000, description="of the data disk, megabytes a second")
+    shared_weights_gb: int = Field(
+        0, ge=0, description="gigabytes of a shared file system (FSx for Lustre) that all model hosts read; 0: none"
+    )
+    expires_hours: int | None = Field(
+        72,
+        gt=0,
+        description="hours after which hosts of the proof of concept are taken away by AWS itself; null: never",
+    )
+    budget_email: str | None = Field(None, description="who is told when `budget.monthly` is nearly spent")
+    capacity_block_id: str | None = Field(None, description="a capacity block that was bought (cr-...)")
+    tags: dict[str, str] = Field({}, description="further tags on everything that is made")
+
+
+class AwsSite(Artifact):
+    """One place of the fleet: a region, or a Local Zone of the first site's region."""
+
+    name: str  # "eu-central-1", or a Local Zone: "eu-central-1-ham-1a"
+    region: str
+    cidr: str
+    zones: tuple[str, ...] = ()  # names in the order of preference; empty until they were asked for
+    images: dict[str, str] = Field(default_factory=dict)  # role -> AMI id, pinned
+    root_devices: dict[str, str] = Field(default_factory=dict)  # role -> name of that image's system disk
+    reservations: dict[str, str] = Field(default_factory=dict)  # zone -> capacity reservation for the model hosts
+    border_group: str | None = None  # of a Local Zone's public addresses
+
+
+class BatchQueue(Artifact):
+    """A queue of jobs on hosts that come and go."""
+
+    instance_types: tuple[str, ...]
+    market: Literal["on-demand", "spot"]
+    max_vcpus: int
+    job_vcpus: int
+    job_memory_mib: int
+    job_gpus: int = 0
+    image: str | None = None  # of the job, by digest; None: `current` in the registry that is made
+    retries: int = 5  # of a job whose host was taken away
+    timeout_s: int = 3600  # of one job
+
+
+class AwsPlan(Artifact):
+    """What a fleet needs on AWS beyond its host counts; nothing in it is looked up when the program runs."""
+
+    settings: AwsSettings
+    sites: tuple[AwsSite, ...]
+    account: str | None = None  # twelve digits; None until it was asked for
+    nodes_per_replica: int = 1  # above 1: EFA and a cluster placement group
+    spread_zones: bool = False  # model hosts over two zones
+    tenancy: Literal["shared", "dedicated"] = "shared"
+    reservation: Literal["none", "on-demand-capacity", "capacity-block", "1y", "3y"] = "none"
+    store: bool = True  # a bucket and a registry for weights, data and images
+    batch: BatchQueue | None = None
+    expires_at: str | None = None  # UTC, ISO 8601 to the minute; None: does not expire
+    budget_usd: float | None = None  # a month
 
 
 class DesiredFleet(Artifact):
@@ -46,6 +134,7 @@ class DesiredFleet(Artifact):
     label: str  # owner label value of every resource of the fleet
     groups: tuple[HostGroup, ...]
     floors: dict[str, int]  # stage -> model hosts it needs
+    aws: AwsPlan | None = None  # None: not on AWS
 
 
 class Endpoint(Artifact):
@@ -64,6 +153,8 @@ class Fleet(Artifact):
     endpoints: tuple[Endpoint, ...]
     registry: str | None = None
     generation: str  # digest of the hosts' identities: changes when a host is replaced
+    stores: dict[str, str] = Field(default_factory=dict)  # what keeps data: bucket, file system, queue
+    aws: AwsPlan | None = None  # as it was resolved: zones, images; for the lock file
 
     def by_role(self, role: str) -> tuple[Host, ...]:
         return tuple(h for h in self.hosts if h.role == role)

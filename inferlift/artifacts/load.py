@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
+
+from pydantic import Field
 
 from inferlift.artifacts.base import Artifact, Gate, Verdict
 from inferlift.artifacts.evidence import Percentiles
@@ -32,6 +35,19 @@ class Quality(Artifact):
     correct: int
     share: float | None
     wrong: tuple[str, ...] = ()
+    range: tuple[float, float] | None = None  # 95 % range of the share (Wilson)
+    kinds: dict[str, tuple[int, int]] = Field(default_factory=dict)  # check -> (right, asked)
+
+
+class Spread(Artifact):
+    """A measured distribution in ms: nearest rank; None where there are too few (p90 < 10, p95 < 20, p99 < 100)."""
+
+    n: int
+    p50_ms: float
+    p90_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+    max_ms: float
 
 
 class LoadRun(Artifact):
@@ -55,6 +71,24 @@ class LoadRun(Artifact):
     client_limit: str = ""  # why the client itself may have moved a figure; empty: it cannot have
     loop_lag_p95_ms: float | None = None
     connections: int | None = None  # opened for all requests sent
+    protocol: str = "chat"
+    users: int | None = None  # of a closed loop
+    offered_rps: float | None = None  # of an open loop
+    connect: Spread | None = None  # of each connection opened
+    tls: Spread | None = None
+    first_content: Spread | None = None  # first token of the answer itself, after any reasoning
+    gaps: Spread | None = None  # between two texts of one answer, in steps of 0.01 ms
+    per_token: Spread | None = None  # (last token - first) / (tokens - 1), tokens by the server's usage record
+    total_p95_range_ms: tuple[float, float] | None = None  # 95 % confidence, by order statistics
+    ttft_p95_range_ms: tuple[float, float] | None = None
+    prompt_tokens: int | None = None
+    tokens_per_s: float | None = None
+    goodput_share: float | None = None  # answers within the given limits, over all planned
+    goodput_rps: float | None = None
+    cpu_share: float | None = None  # of one core, by the sending loop
+    kernel_times: bool | None = None  # whether arrivals carry the kernel's time, and not the client's own
+    body: Any = None  # of the first request, as it went out
+    prefix_cache: str = ""  # what a server's cache of prompt beginnings can have done to the figures
 
 
 class Measurement(Artifact):
