@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import sqlite3
@@ -77,7 +78,31 @@ def gather(ctx: Context) -> ReportData:
         **found,
     )
     rates = {run.samples: points for run in _runs(data) if (points := _read(notes, "samples", _rate_of(run)))}
-    return data.model_copy(update={"rates": rates, "notes": tuple(notes)})
+    aged = _read(notes, "the age of the prices", lambda: price_notes(data)) or ()
+    return data.model_copy(update={"rates": rates, "price_notes": aged, "notes": tuple(notes)})
+
+
+def price_notes(data: ReportData) -> tuple[str, ...]:
+    """What there is to say of the age of the plan's prices on the day of the report; nothing up to 90 days."""
+    from inferlift.prices import age_note, oldest
+    from inferlift.report.view import latest_sizing
+    from inferlift.stages._plan import price_dates
+
+    plan, today = latest_sizing(data), datetime.date.fromisoformat(data.generated[:10])
+    if plan is None or plan.cost_per_hour.value is None:
+        return ()  # there is no price whose age could be told
+    found = [age_note(oldest(price_dates(plan)), today)]
+    older: dict[str, list[str]] = {}
+    for option in plan.tco.options if plan.tco is not None else ():
+        if option.total.value is not None and option.total.at and (note := age_note(option.total.at, today)):
+            older.setdefault(note, []).append(option.way)
+    renew = "the profile's section tco can say newer ones"  # a refresh renews the prices of the cloud only
+    found += [
+        f"{', '.join(ways)}: {note.partition('; refresh')[0]}; {renew}"
+        for note, ways in older.items()
+        if note not in found
+    ]
+    return tuple(note for note in found if note)
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
@@ -143,6 +168,7 @@ def _summary(ctx: Context) -> ProfileSummary:
         per_minute_peak=p.requests.per_minute_peak,
         p95_ttft_ms=p.targets.p95_ttft_ms,
         p95_total_ms=p.targets.p95_total_ms,
+        min_tokens_per_s=p.targets.min_tokens_per_s,
         error_share=p.targets.error_share,
         quality=p.targets.quality,
         max_cost_per_1000=p.targets.max_cost_per_1000,

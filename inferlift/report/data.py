@@ -44,6 +44,7 @@ class ProfileSummary(Artifact):
     per_minute_peak: float | None = None
     p95_ttft_ms: float | None = None
     p95_total_ms: float | None = None
+    min_tokens_per_s: float | None = None
     error_share: float | None = None
     quality: float | None = None
     max_cost_per_1000: float | None = None
@@ -128,6 +129,7 @@ class ReportData(Artifact):
     held: dict[str, Any] | None = None  # {stage, why}
     rollback: Rollback | None = None
     lock: dict[str, Any] = Field(default_factory=dict)
+    price_notes: tuple[str, ...] = ()  # what there is to say of the age of the prices that the plan stands on
     notes: tuple[str, ...] = ()
 
     def stage(self, name: str) -> StageRow:

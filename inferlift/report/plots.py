@@ -75,6 +75,11 @@ class Chart:
     x_title: str = ""
     legend: bool = field(default=True)
 
+    @property
+    def keys(self) -> tuple[Series, ...]:
+        """What the legend names."""
+        return tuple(s for s in self.series if s.label)
+
     def svg(self) -> Markup:
         return draw(self)
 
@@ -153,16 +158,26 @@ def thin(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
     return [max(points[k : k + width], key=lambda p: p[1]) for k in range(0, len(points), width)]
 
 
+def across(axis: Axis, value: float) -> str:
+    """Where a value stands across the chart, in percent."""
+    return f"{LEFT + WIDTH * axis.at(value):.2f}%"
+
+
+def readable(axis: Axis) -> tuple[float, ...]:
+    """Ticks that stand at least 15 % of the width apart, so that labels do not touch on a phone."""
+    kept: list[float] = []
+    for tick in axis.ticks:
+        if not kept or axis.at(tick) - axis.at(kept[-1]) >= 0.15:
+            kept.append(tick)
+    return tuple(kept)
+
+
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
 def _nice(step: float) -> float:
     base = 10.0 ** math.floor(math.log10(step))
     return next((m * base for m in (1, 2, 5) if m * base >= step - 1e-12), 10 * base)
-
-
-def _across(chart: Chart, x: float) -> str:
-    return f"{LEFT + WIDTH * chart.x.at(x):.2f}%"
 
 
 def _down(chart: Chart, y: float, inner: int) -> float:
@@ -178,20 +193,11 @@ def _grid(chart: Chart, inner: int) -> Markup:
 def _labels(chart: Chart, inner: int) -> Markup:
     text = Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>')
     parts = [text.format(f"{LEFT}%", _down(chart, t, inner) - 4, "start", chart.y.write(t)) for t in chart.y.ticks]
-    for tick in _readable(chart.x):
+    for tick in readable(chart.x):
         place = chart.x.at(tick)
         anchor = "start" if place < 0.04 else "end" if place > 0.96 else "middle"
-        parts.append(text.format(_across(chart, tick), chart.height - 7, anchor, chart.x.write(tick)))
+        parts.append(text.format(across(chart.x, tick), chart.height - 7, anchor, chart.x.write(tick)))
     return Markup("").join(parts)
-
-
-def _readable(axis: Axis) -> tuple[float, ...]:
-    """Ticks that stand at least 15 % of the width apart, so that labels do not touch on a phone."""
-    kept: list[float] = []
-    for tick in axis.ticks:
-        if not kept or axis.at(tick) - axis.at(kept[-1]) >= 0.15:
-            kept.append(tick)
-    return tuple(kept)
 
 
 def _shape(chart: Chart, series: Series, inner: int) -> Markup:
@@ -229,7 +235,7 @@ def _dots(chart: Chart, series: Series, inner: int) -> Markup:
         note = series.notes[k] if k < len(series.notes) else ""
         parts.append(
             Markup('<circle class="dot {}" cx="{}" cy="{}" r="4.5"><title>{}</title></circle>').format(
-                series.tone, _across(chart, x), _down(chart, y, inner), note or series.label
+                series.tone, across(chart.x, x), _down(chart, y, inner), note or series.label
             )
         )
     return Markup("").join(parts)
@@ -242,5 +248,5 @@ def _mark(chart: Chart, mark: Mark, inner: int, nth: int) -> Markup:
         '<line class="mark" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>'
         '<text class="mark-text" x="{0}" dx="{3}" y="{4}" text-anchor="{5}">{6}</text>'
     ).format(
-        _across(chart, mark.value), TOP, TOP + inner, shift, TOP + inner - 8 - 15 * nth, anchor, escape(mark.label)
+        across(chart.x, mark.value), TOP, TOP + inner, shift, TOP + inner - 8 - 15 * nth, anchor, escape(mark.label)
     )

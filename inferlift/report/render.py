@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from inferlift.artifacts import Check, Figure, Percentiles, RouteFigures
-from inferlift.report import charts, figures, view
+from inferlift.report import charts, figures, plan_charts, plan_view, view
 from inferlift.report.data import ReportData
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "report"
@@ -19,6 +19,7 @@ TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "report"
 
 def render(data: ReportData) -> str:
     """The whole page. Raises nothing for a partial run: what is missing is written as unknown or not run."""
+    sizing = view.latest_sizing(data)
     page = _environment().get_template("page.html.j2")
     return page.render(
         data=data,
@@ -29,8 +30,11 @@ def render(data: ReportData) -> str:
         tiles=view.tiles(data),
         costs=view.costs(data),
         skipped=view.skipped(data),
-        sizing=view.latest_sizing(data),
+        sizing=sizing,
+        offers=plan_view.offers(sizing) if sizing is not None else None,
         charts=charts,
+        plan=plan_view,
+        pictures=plan_charts,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferlift.artifacts import Basis, Check, Configured, Figure, Host, LoadRun, Percentiles, Sizing, Status
+from inferlift.report import plan_view
 from inferlift.report.data import ReportData
 from inferlift.report.figures import UNKNOWN, milliseconds, number, quantity, seconds, share, words
 
@@ -84,16 +85,7 @@ def tiles(data: ReportData) -> list[Tile]:
     made.append(Tile("load test answered", answered, rate, _basis(counts)))
     made.append(_quality(data))
     sizing = latest_sizing(data)
-    made.append(
-        Tile(
-            "cost of 1000 requests",
-            quantity(sizing.cost_per_1000.value, sizing.cost_per_1000.unit.removesuffix("/1000"))
-            if sizing
-            else UNKNOWN,
-            quantity(sizing.cost_per_hour.value, sizing.cost_per_hour.unit) if sizing else "not sized yet",
-            sizing.cost_per_1000.basis if sizing else "unknown",
-        )
-    )
+    made.append(_cost(sizing))
     made.append(_replicas(data, sizing))
     users = data.cutover.users if data.cutover else ()
     seen, failed = sum(u.old + u.new + u.failed for u in users), sum(u.failed for u in users)
@@ -125,8 +117,13 @@ def costs(data: ReportData) -> list[tuple[str, Figure]]:
     measured = data.measurement.sizing if data.measurement else None
     for sizing, when in ((data.sizing, "as sized"), (measured, "after the load test")):
         if sizing is not None:
-            rows.append((f"new side, an hour, {when}", sizing.cost_per_hour))
-            rows.append((f"new side, 1000 requests, {when}", sizing.cost_per_1000))
+            alone = "" if sizing.costs is None else ", the hosts alone"
+            rows.append((f"new side, an hour{alone}, {when}", sizing.cost_per_hour))
+            rows.append((f"new side, 1000 requests{alone}, {when}", sizing.cost_per_1000))
+            if sizing.costs is not None:
+                least = sizing.costs.at_least if sizing.costs.monthly.value is not None else ""
+                rows.append((f"new side, a month, {least}{when}", sizing.costs.monthly))
+                rows.append((f"new side, 1000 requests, {least}{when}", sizing.costs.per_1000))
     if data.watch is not None:
         rows += [(f"watch: {words(name)}", f) for name, f in data.watch.figures.items() if "cost" in name.lower()]
     return rows
@@ -219,6 +216,17 @@ def _quality(data: ReportData) -> Tile:
     target = data.profile.quality
     sub = share(quality.share) + (f", at least {share(target)} wanted" if target is not None else "")
     return Tile("checkable prompts right", f"{quality.correct} of {quality.n}", sub, "measured")
+
+
+def _cost(sizing: Sizing | None) -> Tile:
+    """Of all that is billed, where that is known; what is missing from it makes it the least."""
+    label = "cost of 1000 requests"
+    if sizing is None:
+        return Tile(label, UNKNOWN, "not sized yet", "unknown")
+    least, each = plan_view.per_1000(sizing)
+    hour = sizing.costs.hourly if sizing.costs is not None else sizing.cost_per_hour
+    sub = quantity(hour.value, hour.unit) if hour.value is not None else "the cost of an hour is unknown"
+    return Tile(label, f"{least}{quantity(each.value, each.unit.removesuffix('/1000'))}", sub, each.basis)
 
 
 def _replicas(data: ReportData, sizing: Sizing | None) -> Tile:

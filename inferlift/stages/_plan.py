@@ -152,7 +152,7 @@ def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
     api = next(iter(_apis(profile)), None)
     mean = plan.mean_rps or plan.peak_rps
     month = None if mean.value is None else mean.value * MONTH_S
-    writes = api is not None
+    writes = profile.requests.output_tokens > 0
     nothing = Priced(None, "no price known")
     egress = next((line for line in costs.lines if line.name == "egress"), None)
     gb = _egress_gb(profile, mean)

@@ -1,6 +1,6 @@
 """The report in a real browser: opened from disk, at a desk and on a phone, in light and dark.
 
-The data is made up (tests/unit/report/report_factory.py); a real run's page is what `./invoke deploy` writes.
+The data is made up (tests/unit/report/*_factory.py); a real run's page is what `./invoke deploy` writes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from inferlift.report import render
 from inferlift.report.data import STAGES
 from inferlift.report.screenshot import screenshot
 from tests.lab.pages import requests, show
+from tests.unit.report import plan_factory as planned
 from tests.unit.report import report_factory as made
 
 pytestmark = pytest.mark.lab
 WIDTHS = {"desk": 1280, "tablet": 768, "phone": 360}
 A4 = 688  # CSS pixels across A4 within the page's margins of 14 mm
-PAGES = {"finished": made.full(), "nothing": made.empty()}
+PAGES = {"finished": planned.full(), "nothing": made.empty()}
 
 
 @pytest.fixture(scope="module")

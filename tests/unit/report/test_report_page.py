@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
 from inferlift.artifacts import Check, Status
 from inferlift.report import Attempt, ReportData, Rollback, render
 from inferlift.report.data import STAGES
 from inferlift.report.render import TEMPLATES
 from inferlift.report.view import headline, skipped, tiles
+from tests.unit.report import plan_factory as planned
 from tests.unit.report import report_factory as made
 
 PARTS = (
@@ -74,8 +77,9 @@ def test_a_finished_migration_has_its_nine_stages_and_says_it_moved() -> None:
 
 
 def test_the_page_asks_for_nothing() -> None:
-    text = render(made.full())
+    text = render(planned.full())
     page = Page(text)
+    assert page.section("plan")
     assert not {tag for tag, _ in page.tags} & {"script", "img", "iframe", "object", "embed", "base", "form", "video"}
     for tag, attributes in page.tags:
         for name in ("src", "href", "action", "srcset", "xlink:href"):
@@ -132,35 +136,42 @@ def test_what_is_measured_predicted_and_assumed_is_told_apart() -> None:
 HOSTILE = '<script>alert(1)</script><img src=x onerror=alert(2)> & "quotes" \''
 
 
-# Restricted to words, dates or stage names by their models.
-FIXED = ("status", "verdict", "basis", "clock", "role", "start", "end", "started", "finished", "generated", "at")
+def takes_text(annotation: object) -> bool:
+    """Whether a field takes any text: not a list of words, a time or a number."""
+    return annotation in (str, Any) or (
+        get_origin(annotation) is not Literal and any(takes_text(part) for part in get_args(annotation))
+    )
 
 
-def hostile(value: object) -> object:
-    """Every free text replaced by markup."""
+def hostile(value: object, free: bool = False) -> object:
+    """Every text that a model takes freely, replaced by markup. Keys of dictionaries stay."""
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        return {name: hostile(getattr(value, name), takes_text(field.annotation)) for name, field in fields.items()}
     if isinstance(value, dict):
-        return {k: v if k in FIXED else hostile(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [hostile(v) for v in value]
-    return HOSTILE if isinstance(value, str) else value
+        return {key: hostile(inner, free) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [hostile(inner, free) for inner in value]
+    return HOSTILE if isinstance(value, str) and free else value
 
 
 def test_no_text_becomes_markup() -> None:
-    body = made.full().model_dump(mode="json")
-    names = [row["name"] for row in body["stages"]]
-    changed = hostile(body)
-    assert isinstance(changed, dict)
-    for row, name in zip(changed["stages"], names, strict=True):
+    body = hostile(planned.full())
+    assert isinstance(body, dict)
+    for row, name in zip(body["stages"], STAGES, strict=True):
         row["name"] = name
-    changed["held"] = {"stage": HOSTILE, "why": HOSTILE}
-    changed["notes"] = [HOSTILE]
-    changed["overruled"] = [{"stage": HOSTILE, "reason": HOSTILE, "at": None, "overruled": HOSTILE}]
-    changed["lock"] = {HOSTILE: HOSTILE, "tools": {HOSTILE: HOSTILE}}
-    changed["evidence"]["statuses"] = {HOSTILE: 3}
-    changed["service"]["configured"]["skipped"] = [HOSTILE]
-    text = render(ReportData.model_validate(changed))
+    body["held"] = {"stage": HOSTILE, "why": HOSTILE}
+    body["notes"] = [HOSTILE]
+    body["overruled"] = [{"stage": HOSTILE, "reason": HOSTILE, "at": None, "overruled": HOSTILE}]
+    body["lock"] = {HOSTILE: HOSTILE, "tools": {HOSTILE: HOSTILE}}
+    body["evidence"]["statuses"] = {HOSTILE: 3}
+    body["service"]["configured"]["skipped"] = [HOSTILE]
+    for sizing in (body["sizing"], body["measurement"]["sizing"], body["scaled"]["sizing"]):
+        sizing["serving"]["reached"][HOSTILE] = sizing["serving"]["tokens_per_s"]
+        sizing["batching"]["settings"] = {HOSTILE: 1}
+    text = render(ReportData.model_validate(body))
     page = Page(text)
-    assert text.count("&lt;script&gt;alert(1)") > 60
+    assert text.count("&lt;script&gt;alert(1)") > 160
     assert not {tag for tag, _ in page.tags} & {"script", "img"}
     assert page.unbalanced == []
 
@@ -268,6 +279,15 @@ def luminance(colour: str) -> float:
     parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
     linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+@pytest.mark.parametrize("part", ["p1", "p2", "p3", "p4", "p5", "p6"])
+def test_parts_of_a_bar_stand_out_in_light_and_dark(nth: int, part: str) -> None:
+    """WCAG 2.1 AA: 3 to 1 for graphics."""
+    colours = palettes()[nth]
+    a, b = sorted((luminance(colours[part]), luminance(colours["card"])), reverse=True)
+    assert (a + 0.05) / (b + 0.05) >= 3
 
 
 @pytest.mark.parametrize("nth", [0, 1])

@@ -15,8 +15,9 @@ from inferlift.ledger import Ledger, connect
 from inferlift.profile import ROOT
 from inferlift.progress import Progress
 from inferlift.report import render
-from inferlift.reporting import ARTIFACTS, gather
+from inferlift.reporting import ARTIFACTS, gather, price_notes
 from inferlift.stages.base import Context
+from tests.unit.report import plan_factory as planned
 from tests.unit.report import report_factory as made
 
 RESULTS: dict[str, Artifact] = {
@@ -87,7 +88,10 @@ def test_an_artifact_of_another_version_is_left_out_and_named(ctx: Context) -> N
 def test_an_odd_document_never_ends_a_run(ctx: Context, name: str) -> None:
     finish(ctx, "size")
     finish(ctx, "switch", "watch", status=Status.FAILED, message="no")
-    for body in (None, 3, "text", [], {}, {"at": None}, {"steps": 3}, {"size": "no"}, {"stage": ["size"]}, [[]]):
+    bodies: tuple[object, ...] = (
+        None, 3, "text", [], {}, {"at": None}, {"steps": 3}, {"size": "no"}, {"stage": ["size"]}, [[]],
+    )  # fmt: skip
+    for body in bodies:
         ctx.ledger.set_document(name, body)
         assert "Stopped in switch" in render(gather(ctx)) or name in ("held", "rollback"), body
 
@@ -219,3 +223,51 @@ def test_odd_samples_leave_the_rate_unknown(ctx: Context, tmp_path: Path, text: 
     data = gather(ctx)
     assert data.rates == {}
     assert "Answers a second" not in render(data)
+
+
+def test_old_prices_are_said_by_the_day_of_the_report(ctx: Context) -> None:
+    old = made.sizing().model_copy(
+        update={"cost_per_hour": made.sizing().cost_per_hour.model_copy(update={"at": "2020-01-15"})}
+    )
+    ctx.ledger.begin("size", "k")
+    ctx.ledger.finish("size", old, Status.DONE, 1.0)
+    data = gather(ctx)
+    assert len(data.price_notes) == 1
+    assert "days old, more than 90" in data.price_notes[0]
+
+
+PRICED = [
+    ("2026-04-01", "2026-01", "2026-01", ()),  # 90 days
+    ("2026-04-02", "2026-01", "2026-01", ("prices are of 2026-01: 91 days old",)),
+    ("2026-04-02", "2026-03", "2026-01", ("buy, cloud reserved, cloud on demand: prices are of 2026-01: 91",)),
+    ("2026-04-02", "", "", ("prices without a date",)),
+    ("2025-12-01", "2026-01", "2026-01", ("prices are dated 2026-01, after today",)),
+]
+
+
+@pytest.mark.parametrize(("day", "hosts", "ways", "said"), PRICED)
+def test_the_age_of_prices_is_told_apart_for_the_ways_compared(
+    day: str, hosts: str, ways: str, said: tuple[str, ...]
+) -> None:
+    sizing = planned.sizing()
+    assert sizing.tco is not None
+    options = tuple(
+        one.model_copy(update={"total": one.total.model_copy(update={"at": ways or None})})
+        for one in sizing.tco.options
+    )  # fmt: skip
+    hour = sizing.cost_per_hour.model_copy(update={"at": hosts or None})
+    plan = sizing.model_copy(
+        update={"cost_per_hour": hour, "costs": None, "tco": sizing.tco.model_copy(update={"options": options})}
+    )
+    data = made.empty().model_copy(update={"generated": f"{day}T23:00:00+00:00", "sizing": plan})
+    notes = price_notes(data)
+    assert len(notes) == len(said)
+    assert all(note.startswith(start) for note, start in zip(notes, said, strict=True))
+
+
+def test_without_a_known_price_there_is_no_age() -> None:
+    unknown = made.measured(None, "EUR/h")
+    data = made.empty().model_copy(
+        update={"sizing": made.sizing().model_copy(update={"cost_per_hour": unknown}), "generated": "2036-01-01"}
+    )
+    assert price_notes(data) == ()
