@@ -13,7 +13,7 @@ import struct
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import dns.exception
 import dns.flags
@@ -32,12 +32,14 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Answers:
-    """What `asked` direct queries got. `empty`: answered without an address (SERVFAIL, NXDOMAIN, no data)."""
+    """What `asked` direct queries got. `hits` counts the first address of each answer, `sets` whole answers, sorted.
+    `empty`: answered without an address (SERVFAIL, NXDOMAIN, no data)."""
 
     asked: int
     hits: dict[str, int]
     empty: int
     ttl_s: int | None
+    sets: dict[tuple[str, ...], int] = field(default_factory=dict)
 
     def share(self, address: str) -> float | None:
         answered = sum(self.hits.values())
@@ -51,6 +53,7 @@ def authority_share(address: str, name: str, n: int, *, port: int = 53, timeout_
     query.flags &= ~dns.flags.RD
     wire = query.to_wire()[2:]
     hits: Counter[str] = Counter()
+    sets: Counter[tuple[str, ...]] = Counter()
     empty, ttls = 0, []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
         udp.connect((address, port))
@@ -61,10 +64,12 @@ def authority_share(address: str, name: str, n: int, *, port: int = 53, timeout_
                 raise Retryable(f"{address} is not an authority for {name}")
             if not found:
                 empty += 1
+            else:
+                sets[tuple(sorted(ip for ip, _ in found))] += 1
             for ip, ttl in found[:1]:  # the first is what clients take
                 hits[ip] += 1
                 ttls.append(ttl)
-    return Answers(asked=n, hits=dict(hits), empty=empty, ttl_s=max(ttls, default=None))
+    return Answers(asked=n, hits=dict(hits), empty=empty, ttl_s=max(ttls, default=None), sets=dict(sets))
 
 
 def resolver_answers(

@@ -37,6 +37,7 @@ class Backend(Protocol):
 
     owner: str  # who writes: stands in every journal
     run: str  # this attempt
+    possible: tuple[int, ...] | None  # percents on the new side it can give; None: any. Else a record is never weighted
 
     def read(self, name: str) -> RecordState: ...
 

@@ -9,9 +9,10 @@ from functools import partial
 from inferlift.artifacts import Figure, Gate
 from inferlift.dns import answers
 from inferlift.dns.record import Journal
-from inferlift.errors import CheckFailed, Retryable
+from inferlift.errors import CheckFailed, Refusal, Retryable
 
 VISIBLE_S = 30.0  # a secondary may be that late
+BEFORE = 20  # direct queries for the present set, of each authority
 PROBE = 60  # direct queries that show a write is visible
 SAMPLE = 300  # direct queries that show the share
 STALE_S = 5.0  # a resolver may be that late after its TTL
@@ -59,10 +60,29 @@ class Eyes:
     clock: Callable[[], float]
     sleep: Callable[[float], None]
     net: Net
+    weighted: bool = True  # False: an answer holds the addresses of every side that has users
 
     def answered(self, weight: int) -> set[str]:
         """The addresses that may be answered when the new side has this many percent."""
         return {a for a, w in ((self.old, 100 - weight), (self.new, weight)) if w > 0}
+
+    def before(self, ttl_s: int) -> int:
+        """Ask every authority for the present set, before anything is written: the longest TTL that any serves, at
+        least `ttl_s`. Raises Refusal when one answers anything but the old side, Retryable when one does not answer.
+        """
+        longest = ttl_s
+        for authority in self.authorities:
+            got = self.net.shares(authority, self.name, BEFORE)
+            seen = {*got.hits, *(a for addresses in got.sets for a in addresses)}
+            if got.empty or seen != {self.old}:
+                found = ", ".join(sorted(seen)) or "nothing"
+                raise Refusal(
+                    f"the authority {authority} answers {found} for {self.name}, not {self.old} alone",
+                    why=f"{got.empty} of {got.asked} queries without an answer; the authorities do not agree",
+                    next_command="mend the zone transfer first, then run the same command again",
+                )
+            longest = max(longest, got.ttl_s or 0)
+        return longest
 
     def await_authorities(self, journal: Journal | None, since: float, weight: int) -> float:
         """Seconds from `since` until every authority shows this write of the journal and answers as it says.
@@ -135,6 +155,9 @@ class Eyes:
                 why = f"{authority} left {got.empty} of {got.asked} queries without an answer"
             elif strange := sorted(set(got.hits) - {self.old, self.new}):
                 why = f"{authority} answers {', '.join(strange)}"
+            elif not self.weighted:
+                if wrong := sorted(" and ".join(s) for s in got.sets if set(s) != self.answered(weight)):
+                    why = f"{authority} answers {wrong[0]}, not {' and '.join(sorted(self.answered(weight)))}"
             elif not answers.share_ok(weight, got.asked, here):
                 why = f"{authority} named {self.new} in {here} of {got.asked} answers at {weight} %"
         return why, hits, asked

@@ -10,14 +10,22 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote
 
-import dns.exception
-import dns.rdata
 import requests
 
 from inferlift import secret
 from inferlift.dns import guards, octo
 from inferlift.dns.backend import Change, Desired, inverse_of, text_of
-from inferlift.dns.record import STEERING, RecordState, RRset, describe, difference, encode, fqdn, journal_name
+from inferlift.dns.record import (
+    STEERING,
+    RecordState,
+    RRset,
+    describe,
+    difference,
+    encode,
+    fqdn,
+    journal_name,
+    text_value,
+)
 from inferlift.errors import CheckFailed, DeclarationError, Refusal, Retryable, Uncertain
 
 READS = 3  # tries to read record and journal at one serial
@@ -31,6 +39,8 @@ class PowerDns:
     certificate (None: the system's). `names` and `addresses` are all that may ever be written or answered. `owner`
     and `run` stand in every journal.
     """
+
+    possible: tuple[int, ...] | None = None  # any percent
 
     def __init__(
         self,
@@ -186,22 +196,13 @@ def _state(name: str, rrsets: list[dict[str, Any]]) -> RecordState:
     for rrset in rrsets:
         contents = tuple(sorted(r["content"] for r in rrset["records"]))
         if rrset["name"] == journal_name(name):
-            texts = tuple(_text(content) for content in contents)
+            texts = tuple(text_value(content) for content in contents)
         elif contents:
             # a disabled entry is not answered, and would be lost by a write: not ours to change
             disabled = any(r.get("disabled") for r in rrset["records"])
             type_ = f"{rrset['type']} with disabled entries" if disabled else rrset["type"]
             steering.append(RRset(type=type_, ttl_s=rrset["ttl"], contents=contents))
     return describe(name, tuple(steering), texts)
-
-
-def _text(content: str) -> str:
-    """The bytes of one TXT value, from presentation form."""
-    try:
-        rdata: Any = dns.rdata.from_text("IN", "TXT", content)
-    except dns.exception.DNSException:
-        return content
-    return b"".join(rdata.strings).decode("utf-8", "replace")
 
 
 def _error_text(answer: requests.Response) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import AwareDatetime, ValidationError
@@ -22,6 +22,9 @@ Settled = Literal["done", "absent", "foreign"]
 JOURNAL_LABEL = "_inferlift"
 CHUNK_BYTES = 240  # a TXT string holds 255 bytes; the rest is for "12/34 "
 STEERING = ("A", "AAAA", "ALIAS", "CNAME", "DNAME", "HTTPS", "LUA", "NS", "SVCB")  # types that decide where users go
+
+MOVABLE = ("A", "LUA", "WEIGHTED")  # what a switch may change, and give back
+WEIGHTED = "WEIGHTED"  # entries of their own, one line each: `WEIGHT ADDRESS IDENTIFIER EXTRA`
 
 _PICK = re.compile(r"""A "pickwrandom\(\{((?:\{\d+,'[0-9.]+'\},?)+)\}\)\"""")
 _PAIR = re.compile(r"\{(\d+),'([0-9.]+)'\}")
@@ -178,21 +181,55 @@ def decode(texts: tuple[str, ...]) -> Journal:
         raise ValueError(f"{error.error_count()} fields are not as expected") from None
 
 
-def utc(seconds: float) -> datetime:
-    from datetime import UTC
+def entry(weight: int, address: str, identifier: str, extra: str = "-") -> str:
+    """One line of a WEIGHTED RRset; `extra` is what the back end keeps with it (a health check)."""
+    return f"{weight} {address} {identifier} {extra}"
 
+
+def text_value(content: str) -> str:
+    """The bytes of one TXT value, from presentation form; as it is when it has none."""
+    import dns.exception
+    import dns.rdata
+
+    try:
+        rdata: Any = dns.rdata.from_text("IN", "TXT", content)
+    except dns.exception.DNSException:
+        return content
+    return b"".join(rdata.strings).decode("utf-8", "replace")
+
+
+def quoted(text: str) -> str:
+    """A TXT string in presentation form."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
 def _kind(raw: tuple[RRset, ...]) -> tuple[Kind, dict[str, int], str]:
     if not raw:
         return "absent", {}, ""
-    if len(raw) > 1 or raw[0].type not in ("A", "LUA"):
+    if len(raw) > 1 or raw[0].type not in MOVABLE:
         return "foreign", {}, "it is made of " + " and ".join(r.type for r in raw) + "; only A can be moved"
     if raw[0].type == "A":
         return "simple", dict.fromkeys(raw[0].contents, 1), ""
+    if raw[0].type == WEIGHTED:
+        return _entries(raw[0].contents)
     match = _PICK.fullmatch(raw[0].contents[0]) if len(raw[0].contents) == 1 else None
     weights = {a: int(w) for w, a in _PAIR.findall(match[1])} if match else {}
     if not weights or min(weights.values()) < 1:
         return "foreign", {}, f"its Lua is not a plain set of weights: {' | '.join(raw[0].contents)[:120]}"
+    return "weighted", weights, ""
+
+
+def _entries(contents: tuple[str, ...]) -> tuple[Kind, dict[str, int], str]:
+    """A set of entries. All zero is foreign: some servers then answer all of them alike, others none."""
+    pairs = [(int(line.split(" ")[0]), line.split(" ")[1]) for line in contents]
+    addresses = [address for _, address in pairs]
+    if len(set(addresses)) != len(addresses):
+        return "foreign", {}, f"an address stands in it twice: {', '.join(sorted(addresses))}"
+    weights = {address: weight for weight, address in pairs if weight > 0}
+    if not weights:
+        return "foreign", {}, "all its weights are zero"
     return "weighted", weights, ""

@@ -44,11 +44,21 @@ class Stand(StrEnum):
 @dataclass(frozen=True)
 class Rules:
     """`steps`: rising percents on the new side. `failures`: failing looks in a row that roll back. `undecided`:
-    inconclusive looks in a row that hold."""
+    inconclusive looks in a row that hold. `rehearsal`: percent on the new side while a roll-back is rehearsed; 0: only
+    the journal goes out and back, where a back end cannot give so few users."""
 
     steps: tuple[int, ...]
     failures: int = 2
     undecided: int = 5
+    rehearsal: int = REHEARSAL
+
+    @classmethod
+    def of(cls, steps: tuple[int, ...], possible: tuple[int, ...] | None, failures: int, undecided: int) -> Rules:
+        """The rules a back end can keep: steps that it cannot give are left out, 100 never is."""
+        if possible is None:
+            return cls(steps, failures, undecided)
+        given = [s for s in steps if s in possible and s < 100]
+        return cls((*given, 100), failures, undecided, rehearsal=0)
 
 
 @dataclass(frozen=True)
@@ -135,7 +145,7 @@ def decide(at: Position, rules: Rules, now: datetime) -> Action:
     if not at.proven:
         return Action("judge", at.weight)
     if at.stand is Stand.WEIGHTED and not at.rehearsed:
-        return Action("rehearse", REHEARSAL)
+        return Action("rehearse", rules.rehearsal)
     following = next((s for s in rules.steps if s > at.weight), None)
     return Action("finish", at.weight) if following is None else Action("set_weight", following)
 

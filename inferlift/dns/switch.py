@@ -23,6 +23,7 @@ from inferlift.errors import CheckFailed, Held, Refusal
 
 TTL_MARGIN_S = 1.0
 PAUSE_S = 5.0  # longest pause before a look that did not pass is repeated
+WATCH_S = 20.0  # the gates are looked at this often while a weight is held, or waits for an approval
 ROUNDS = 2000  # actions of one run: a bound that no switch which ends comes near
 
 
@@ -59,7 +60,11 @@ class Switch:
     `on_intent(action, subject, before, planned)` is entered before each write and left after it was read back;
     `planned` is the journal, which `record.settle` understands. `authority` and `resolver` are addresses that answer
     DNS, one or several. `ttl_before`: a TTL known to have been served before; the longer of it and the record's own
-    is waited. `clock` gives Unix seconds.
+    is waited. `clock` gives Unix seconds. `approved(weight)`: may this weight be set now? Until it says yes the switch
+    is paused, with the gates looked at all the time.
+
+    A back end without weights (`possible`) takes only those steps that it can give; its roll-back is rehearsed with the
+    journal alone.
     """
 
     def __init__(
@@ -77,6 +82,7 @@ class Switch:
         ttl_before: int | None = None,
         say: Callable[[str], None] = lambda _: None,
         on_step: Callable[[SwitchStep], None] = lambda _: None,
+        approved: Callable[[int], bool] = lambda _: True,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
         net: Net | None = None,
@@ -86,16 +92,19 @@ class Switch:
             raise Refusal(f"{name}: old and new side are the same address {old}")
         self.backend, self.name, self.old, self.new, self.plan = backend, name, old, new, plan
         self.gates, self.ttl_before = gates, ttl_before
-        self.say, self.on_step, self.clock, self.sleep = say, on_step, clock, sleep
-        self.rules = steps.Rules(plan.steps, plan.failures_to_roll_back, undecided)
+        self.say, self.on_step, self.clock, self.sleep, self.approved = say, on_step, clock, sleep, approved
+        possible = backend.possible
+        self.rules = steps.Rules.of(plan.steps, possible, plan.failures_to_roll_back, undecided)
+        self._kind: Literal["simple", "weighted"] = "weighted" if possible is None else "simple"
         self._writer = Writer(backend, name, old, new, plan.ttl_s, on_intent, say, sleep)
         asked = several(authority), several(resolver)
-        self._eyes = Eyes(name, old, new, *asked, clock, sleep, net or Net.real())
+        self._eyes = Eyes(name, old, new, *asked, clock, sleep, net or Net.real(), possible is None)
         self._journal: Journal | None = None
         self._written_at = clock()
         self._steps: list[SwitchStep] = []
         self._pending: SwitchStep | None = None  # the last look at a weight that has not ended yet
         self._rollback: RollbackTimes | None = None
+        self._asked_for = 0  # the weight whose approval was asked for last
 
     def run(self) -> Result:
         """Drive the switch to its end, from wherever it stands.
@@ -109,7 +118,11 @@ class Switch:
         self._journal, self._written_at = state.journal, start
         at = steps.position(state, owner=self.backend.owner, run=self.backend.run, old=self.old, new=self.new)
         self.say(f"{self.name}: {at.stand}, {at.weight} % on {self.new}")
-        for _ in range(ROUNDS):
+        if self.rules.steps != self.plan.steps:
+            given = ", ".join(map(str, self.rules.steps))
+            self.say(f"{self.name}: this back end has no weights: users move in the steps {given} %")
+        rounds = 0
+        while rounds < ROUNDS:
             if at.stand is Stand.STOPPED:
                 raise Refusal(f"the switch of {self.name} stops here", why=at.why, next_command=guards.LOOK)
             action = steps.decide(at, self.rules, self._now())
@@ -121,7 +134,10 @@ class Switch:
                 )
             if action.what == "none":
                 return self._result(at, start)
-            at = self._act(at, action)
+            if action.what == "set_weight" and not self.approved(action.weight):
+                at = self._paused(at, action.weight)
+                continue
+            at, rounds = self._act(at, action), rounds + 1
         raise CheckFailed(f"the switch of {self.name} did not end after {ROUNDS} actions")
 
     def rollback(self, why: str = "asked for") -> RollbackTimes:
@@ -189,9 +205,9 @@ class Switch:
 
     def _lower_ttl(self, state: RecordState) -> Position:
         """Lower the TTL; the earliest time for a weight is kept in the journal, so that a kill does not lose it."""
-        ahead = Desired(kind="weighted", weights={self.old: 100}, ttl_s=self.plan.ttl_s, journal=None)
+        ahead = Desired(kind=self._kind, weights={self.old: 100}, ttl_s=self.plan.ttl_s, journal=None)
         self.backend.propose(state, ahead)  # what will be refused later is refused before anything is written
-        before = max(state.ttl_s or 0, self.ttl_before or 0)
+        before = self._eyes.before(max(state.ttl_s or 0, self.ttl_before or 0))
         not_before: float | None = None
         if before > self.plan.ttl_s:
             not_before = self.clock() + before + TTL_MARGIN_S
@@ -204,17 +220,18 @@ class Switch:
     def _make_weighted(self, state: RecordState) -> Position:
         """One batch at 100/0. An authority that answers it with nothing gets the simple record back at once."""
         try:
-            self._write_and_wait("make_weighted", state, 0, "weighted", kind="weighted")
+            self._write_and_wait("make_weighted", state, 0, "weighted", kind=self._kind)
         except CheckFailed as error:
             self._write("roll_back", self._writer.read(), 0, "rolled-back", kind="simple")
             raise CheckFailed("the weighted record was taken back: " + error.what, why=error.why) from None
         return Position(Stand.WEIGHTED)
 
     def _rehearse(self, at: Position, state: RecordState) -> Position:
-        """Out to 1 % and back; the seconds of the way back are kept in the journal. A killed rehearsal goes back."""
+        """Out to 1 % and back (without weights: the journal alone); the seconds of the way back are kept in it.
+        A killed rehearsal goes back."""
         proven = at.proven and at.stand is Stand.WEIGHTED
         if at.stand is not Stand.REHEARSING:
-            self._write_and_wait("rehearse", state, steps.REHEARSAL, "rehearsing")
+            self._write_and_wait("rehearse", state, self.rules.rehearsal, "rehearsing")
             state = self._writer.read()
         decided = self.clock()
         self._write("rehearse", state, 0, "weighted")
@@ -224,19 +241,43 @@ class Switch:
         return replace(at, stand=Stand.WEIGHTED, weight=0, proven=proven, rehearsed=True)
 
     def _judge(self, at: Position) -> Position:
-        """Hold for two TTLs, look at DNS and at the gates. A look that does not pass is repeated after a pause."""
+        """Hold for two TTLs, then look at DNS and at the gates. A look that does not pass is repeated after a pause."""
         ttl = self._journal.ttl_s if self._journal else self.plan.ttl_s
         if at.failures + at.undecided > 0:
             self.sleep(min(float(ttl), PAUSE_S))
-        elif at.weight > 0:
-            self._sleep_until(self._written_at + 2 * ttl, f"holding {at.weight} %")
+        elif at.weight > 0 and (failing := self._hold(at, self._written_at + 2 * ttl)) is not None:
+            return failing
+        return self._look(at)
+
+    def _hold(self, at: Position, until: float) -> Position | None:
+        """Hold a weight, the gates watched meanwhile: a failing look counts at once, any other counts at the end only.
+        None: held to its end."""
+        while (left := until - self.clock()) > 0:
+            self.say(f"{self.name}: holding {at.weight} %, {left:.0f} s left")
+            self.sleep(min(left, WATCH_S))
+            if self.clock() < until:
+                seen = self._look(at, ends=False)
+                if seen.ended or seen.failures > at.failures:
+                    return seen
+        return None
+
+    def _paused(self, at: Position, weight: int) -> Position:
+        """Wait for the approval of the next weight; users who moved already are watched on."""
+        if self._asked_for != weight:
+            self._asked_for = weight
+            self.say(f"{self.name}: {weight} % waits for an approval; the gates are watched at {at.weight} %")
+        self.sleep(WATCH_S)
+        return self._look(at, ends=False)
+
+    def _look(self, at: Position, *, ends: bool = True) -> Position:
+        """Take in one look. `ends`: does a pass end this step? One in between leaves no trace unless it fails."""
         look = self._eyes.look(at.weight)
         gates = (look.gate, *self.gates(at.weight))
         if (taken := self._taken(self._writer.read())) is not None:
             return taken
         judged = steps.judged(at, gates)
         self.say(f"{self.name}: {at.weight} %: {steps.verdict(gates)}" + (f" ({judged.why})" if judged.why else ""))
-        self._pending = SwitchStep(
+        step = SwitchStep(
             weight=at.weight,
             at=utc(self._written_at),
             authority_share=look.share,
@@ -245,7 +286,9 @@ class Switch:
             gates=gates,
             seconds=round(self.clock() - self._written_at, 3),
         )
-        if judged.proven or steps.decide(judged, self.rules, self._now()).what == "hold":
+        if ends or not judged.proven:
+            self._pending = step
+        if (ends and judged.proven) or steps.decide(judged, self.rules, self._now()).what == "hold":
             self._end_step()
         return judged
 

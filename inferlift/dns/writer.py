@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from inferlift.dns import guards
 from inferlift.dns.backend import Backend, Change, Desired
-from inferlift.dns.record import Journal, Phase, RecordState, difference, settle, shares, show, utc
+from inferlift.dns.record import MOVABLE, Journal, Phase, RecordState, difference, settle, shares, show, utc
 from inferlift.errors import Refusal, Retryable, Uncertain
 
 Intent = Callable[[str, str, dict[str, Any], dict[str, Any]], AbstractContextManager[Any]]
@@ -68,7 +68,7 @@ class Writer:
         desired = Desired(kind=shape, weights=journal.intended, ttl_s=ttl, journal=journal)
         change = self.backend.propose(state, desired)
         self.say(change.text)
-        with self.intent(action, f"{self.name} {weight} %", _dump(state), journal.model_dump(mode="json")):
+        with self.intent(action, f"{self.name} {weight} %", _before(change), journal.model_dump(mode="json")):
             self._apply(change)
         return journal
 
@@ -83,7 +83,7 @@ class Writer:
         guards.check_unchanged(state)
         if set(shares(state.weights)) != {self.old}:
             raise Refusal(f"{self.name} still answers {show(state.weights)}", next_command="invoke rollback")
-        before = next(r for r in state.journal.before if r.type in ("A", "LUA"))
+        before = next(r for r in state.journal.before if r.type in MOVABLE)
         found = Desired(
             kind="simple" if before.type == "A" else "weighted",
             weights={self.old: 1 if before.type == "A" else 100},
@@ -93,7 +93,7 @@ class Writer:
         change = self.backend.propose(state, found)
         self.say(change.text)
         planned = {"restored": [r.model_dump(mode="json") for r in change.after.raw]}
-        with self.intent("restore", self.name, _dump(state), planned):
+        with self.intent("restore", self.name, _before(change), planned):
             self._apply(change)
 
     def _apply(self, change: Change) -> None:
@@ -123,5 +123,6 @@ class Writer:
         return call()
 
 
-def _dump(state: RecordState) -> dict[str, Any]:
-    return state.model_dump(mode="json")
+def _before(change: Change) -> dict[str, Any]:
+    """What the ledger keeps before the write: the record as it stands, and the batch that brings it back."""
+    return {**change.before.model_dump(mode="json"), "inverse": change.inverse.model_dump(mode="json")}

@@ -50,6 +50,7 @@ class StandInZone:
 
     owner: str = OWNER
     run: str = "run-1"
+    possible: tuple[int, ...] | None = None
     state: RecordState = field(default_factory=lambda: simple(10))
     written: list[RecordState] = field(default_factory=list)
     before_write: Callable[[], None] = lambda: None
