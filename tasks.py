@@ -98,13 +98,109 @@ def _stage_task(name: str, doc: str) -> Any:
     return task(run_stage, name=name, help={**_PROFILE, **_JSON, **_VERBOSE})
 
 
-audit = _stage_task("audit", "Read the old side's logs: what it really does, which triggers are met.")
+@task(
+    help={
+        **_PROFILE,
+        **_JSON,
+        **_VERBOSE,
+        "logs": "without a profile: paths or 'patterns', by commas; - is standard input",
+        "gpu": "with --logs: nvidia-smi CSV, dmon, DCGM or Prometheus JSON",
+        "bill": "with --logs: CSV of months and amounts",
+        "metrics": "with --logs: /metrics text of vLLM or Triton",
+        "host": "with --logs: look at the old host over ssh",
+        "format": "with --logs: name of the log's format; auto finds it",
+        "routes": "with --logs: inference routes, by commas",
+        "since": "with --logs: ISO time, or 24h, 7d",
+        "until": "with --logs: as since",
+        "zone": "with --logs: of times without one",
+        "sample": "with --logs: file that gets requests for the parity replay",
+        "waiting": "with --logs: cost of waiting, visitors=50000,value=2,ai=0.3,then=0.5",
+    }
+)
+def audit(
+    c: Context, profile: str = "demo", json: bool = False, verbose: bool = False, logs: str = "", gpu: str = "",
+    bill: str = "", metrics: str = "", host: str = "", format: str = "auto", routes: str = "", since: str = "",
+    until: str = "", zone: str = "UTC", sample: str = "", waiting: str = "",
+) -> None:  # fmt: skip
+    """What the old side really does, and which triggers are met; of a migration, or with --logs of any log."""
+
+    def work() -> int:
+        from inferlift.commands import audit_files, stage
+
+        if not logs:
+            return stage("audit", profile, as_json=json, verbose=verbose)
+        return audit_files(
+            logs, gpu=gpu, bill_file=bill, metrics=metrics, host=host, format_name=format, routes=routes, since=since,
+            until=until, zone=zone, sample_file=sample, waiting=waiting, as_json=json,
+        )  # fmt: skip
+
+    _guard(work)
+
+
 build = _stage_task("build", "The user's image on the target's base.")
 poc = _stage_task("poc", "One replica of the new side, made and configured.")
-load = _stage_task("load", "The 1000-request test of the new side.")
+
+
+@task(
+    iterable=["url", "price"],
+    help={
+        **_PROFILE,
+        **_JSON,
+        **_VERBOSE,
+        "url": "without a profile: an endpoint; several are compared on the same requests",
+        "requests": "with --url: exactly so many",
+        "users": "with --url: at once, closed loop",
+        "rate": "with --url: a second",
+        "arrivals": "with --rate: constant, poisson or bursty",
+        "shape": "with --url: evidence JSON whose traffic is replayed",
+        "knee": "with --url: find the highest rate that meets every target, up to this one",
+        "protocol": "with --url: chat, completions, embeddings, kserve, kserve-grpc, image or http",
+        "prompts": "with --url: file of questions, one a line",
+        "max_tokens": "with --url: reply length asked for",
+        "model": "with --url: name of the model",
+        "key": "with --url: env:NAME or file:PATH",
+        "key_header": "header of the key",
+        "ca": "with --url: CA of the endpoint",
+        "price": "with --url: an endpoint's price an hour, - unknown; in their order",
+        "body": "with --url: Jinja template of the body (protocol http)",
+        "check": "with --url: what an answer must hold",
+        "p95_ttft": "target, ms",
+        "p95_total": "target, ms",
+        "quality": "with --url: JSON lines of checkable prompts",
+        "idle": "with --url: seconds of silence before the first answer after idle is measured",
+        "timeout": "with --url: seconds of a request",
+        "html": "with --url: report file",
+        "junit": "with --url: XML for CI",
+        "folder": "with --url: where samples go",
+    },
+)
+def load(
+    c: Context, url: list[str], price: list[str], profile: str = "demo", json: bool = False, verbose: bool = False,
+    requests: int = 1000, users: int = 0, rate: float = 0.0, arrivals: str = "poisson", shape: str = "",
+    knee: float = 0.0, protocol: str = "chat", prompts: str = "", max_tokens: int = 16, model: str = "", key: str = "",
+    key_header: str = "Authorization", ca: str = "", body: str = "", check: str = "", p95_ttft: float = 0.0,
+    p95_total: float = 0.0, quality: str = "", idle: float = 0.0, timeout: float = 120.0, html: str = "",
+    junit: str = "", folder: str = "",
+) -> None:  # fmt: skip
+    """The 1000-request test; of a migration's new side, or with --url of any endpoints."""
+
+    def work() -> int:
+        from inferlift.commands import load_urls, stage
+
+        if not url:
+            return stage("load", profile, as_json=json, verbose=verbose)
+        return load_urls(
+            list(url), as_json=json, prices=list(price), requests=requests, users=users, rate=rate, arrivals=arrivals,
+            shape=shape, knee=knee, protocol=protocol, prompts=prompts, max_tokens=max_tokens, model=model, key=key,
+            key_header=key_header, ca=ca, body=body, check=check, p95_ttft=p95_ttft, p95_total=p95_total,
+            quality=quality, idle=idle, timeout=timeout, html=html, junit=junit, folder=folder,
+        )  # fmt: skip
+
+    _guard(work)
+
+
 migrate = _stage_task("migrate", "Copy the data folder and verify it by checksums.")
 scale = _stage_task("scale", "Replicas for the peak and one spare; accepted with all users in flight.")
-switch = _stage_task("switch", "Move users by DNS, a step at a time.")
 watch = _stage_task("watch", "Judge the moved workload from stored history.")
 
 
@@ -234,13 +330,66 @@ def diff(c: Context, a: str, b: str, profile: str = "demo") -> None:
     _guard(work)
 
 
-@task(help={**_PROFILE, **_VERBOSE})
-def rollback(c: Context, profile: str = "demo", verbose: bool = False) -> None:
+_ALONE = {
+    "name": "without a profile: the DNS name whose users are moved",
+    "old": "with --name: the address users are at",
+    "new": "with --name: the address they go to",
+    "dns": "with --name: file of the DNS back end's settings (docs/switch.md)",
+    "log": "with --name: file that gets a JSON line before and after each write",
+}
+
+
+@task(
+    help={
+        **_PROFILE, **_JSON, **_VERBOSE, **_ALONE, "gate": "with --name: a command that decides (exit 0, 1 or 3)",
+        "url": "with --name: a URL asked at both addresses; it decides", "ca": "with --url: CA that vouches for it",
+    }
+)  # fmt: skip
+def switch(
+    c: Context,
+    profile: str = "demo",
+    json: bool = False,
+    verbose: bool = False,
+    name: str = "",
+    old: str = "",
+    new: str = "",
+    dns: str = "",
+    gate: str = "",
+    url: str = "",
+    ca: str = "",
+    log: str = "",
+) -> None:
+    """Move users by DNS, a step at a time; of a migration, or with --name of any two addresses."""
+
+    def work() -> int:
+        from inferlift.commands import stage, switch_alone
+
+        if name:
+            return switch_alone(name, old, new, dns, gate=gate, url=url, ca=ca, log=log)
+        return stage("switch", profile, as_json=json, verbose=verbose)
+
+    _guard(work)
+
+
+@task(help={**_PROFILE, **_VERBOSE, **_ALONE})
+def rollback(
+    c: Context,
+    profile: str = "demo",
+    verbose: bool = False,
+    name: str = "",
+    old: str = "",
+    new: str = "",
+    dns: str = "",
+    log: str = "",
+) -> None:
     """All users back to the old side, verified at authority and resolver."""
 
     def work() -> int:
         from inferlift.commands import rollback as run
+        from inferlift.commands import switch_alone
 
+        if name:
+            return switch_alone(name, old, new, dns, gate="", url="", ca="", log=log, back=True)
         return run(profile, verbose=verbose)
 
     _guard(work)
@@ -321,9 +470,9 @@ def test(c: Context, unit: bool = False, lab: bool = False, k: str = "") -> None
     _guard(work)
 
 
-@task(positional=["name"], help={"name": "which; deploy is the one there is", **_JSON})
+@task(positional=["name"], help={"name": "deploy, sizing, load, audit or switch", **_JSON})
 def bench(c: Context, name: str = "deploy", json: bool = False) -> None:
-    """Measure what the project promises; `deploy` is the one there is."""
+    """Measure what the project promises, with its peers in the same run."""
 
     def work() -> int:
         from inferlift.development import bench as run

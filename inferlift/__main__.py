@@ -32,7 +32,7 @@ class Tasks(Program):
         word = message.split("'")[1]
         flags = {flag for context in self.collection.to_contexts() for flag in context.flags if flag.startswith("--")}
         near = difflib.get_close_matches(word, flags if word.startswith("-") else list(self.collection.task_names), 1)
-        return near[0] if near else ""
+        return near[0] if near and near[0] != word else ""
 
 
 def _help_first(argv: list[str] | None) -> list[str] | None:

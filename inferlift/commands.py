@@ -129,6 +129,32 @@ def _planned(where: Place, profile: str, *, verbose: bool) -> Sizing:
     return planned(where.profile, evidence)
 
 
+def audit_files(logs: str, **given: Any) -> int:
+    """The audit of any log files, without a profile."""
+    from inferlift.audit.command import run
+
+    named = {"gpu", "bill_file", "metrics", "sample_file"}
+    paths: dict[str, Any] = {k: _callers_all(v) if k in named and v else v for k, v in given.items()}
+    return run(_callers_all(logs), **paths)
+
+
+def load_urls(urls: list[str], *, as_json: bool = False, **given: Any) -> int:
+    """The load test of any endpoints, without a profile."""
+    from inferlift.load.options import asked
+    from inferlift.load.standalone import standalone
+
+    for key in ("shape", "prompts", "body", "quality", "ca", "folder", "html", "junit"):
+        if given.get(key):
+            given[key] = str(callers(given[key]))
+    return standalone(asked(urls, **given), as_json=as_json)
+
+
+def _callers_all(listed: str) -> str:
+    """Paths and patterns, by commas, as the caller meant them."""
+    parts = [part.strip() for part in listed.split(",") if part.strip()]
+    return ",".join(part if part == "-" else str(callers(part)) for part in parts)
+
+
 def tco(profile: str, *, as_json: bool = False) -> int:
     """Buy, lease, rent, cloud or a managed service, over years, for the plan's hosts."""
     from inferlift.sizing import tco as comparison
@@ -265,6 +291,40 @@ def rollback(profile: str, *, verbose: bool = False) -> int:
         write_report(ctx)
     print(f"all users are on the old side; authority and resolver said so after {seconds:.1f} s")
     print(f"next: ./invoke switch --profile {profile} (move users again), or ./invoke destroy --profile {profile}")
+    return 0
+
+
+def switch_alone(
+    name: str, old: str, new: str, dns: str, *, gate: str, url: str, ca: str, log: str, back: bool = False
+) -> int:
+    """The switch without a profile: a name, two addresses, a back end (a settings file) and a gate."""
+    from inferlift.dns.settings import read
+    from inferlift.dns.standalone import GateSource, standalone
+    from inferlift.dns.standalone import back as go_back
+
+    missing = [flag for flag, value in (("--old", old), ("--new", new), ("--dns", dns)) if not value]
+    if missing:
+        raise DeclarationError(
+            f"{', '.join(missing)} must be given with --name",
+            why="a switch needs both addresses and where answers are made",
+            next_command="docs/switch.md, `The switch alone`",
+        )
+    settings, kept = read(callers(dns)), callers(log) if log else None
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    if back:
+        times = go_back(name, old, new, settings, log=kept, say=say)
+        print(f"all users of {name} are at {old}; the authority said so after {times.authority_s:.2f} s")
+        return 0
+    source = GateSource(command=gate or None, url=url or None, ca=str(callers(ca)) if ca else None)
+    result = standalone(name, old, new, settings, source, log=kept, say=say)
+    if result.rolled_back:
+        print(f"rolled back: all users of {name} are at {old}: {result.why}", file=sys.stderr)
+        return 1
+    print(f"all users of {name} are at {new}")
+    print(f"next: ./invoke rollback --name {name} --old {old} --new {new} --dns {dns} (the way back)")
     return 0
 
 

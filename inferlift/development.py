@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+import importlib
 import os
 import subprocess
 import sys
@@ -60,14 +62,20 @@ def test(root: Path, *, unit: bool = False, lab: bool = False, expression: str =
     return 0
 
 
-def bench(root: Path, name: str, *, as_json: bool = False) -> int:
-    if name != "deploy":
-        raise DeclarationError(
-            f"there is no bench {name!r}", why="there is: deploy", next_command="./invoke bench deploy"
-        )
-    from inferlift.benching import deploy
+BENCHES = ("deploy", "sizing", "load", "audit", "switch")
 
-    return deploy(root, as_json=as_json)
+
+def bench(root: Path, name: str, *, as_json: bool = False) -> int:
+    """The bench's exit code: 0 where every bound was kept. Each module of inferlift/bench has `run(root, as_json=)`."""
+    if name not in BENCHES:
+        near = difflib.get_close_matches(name, BENCHES, 1)
+        raise DeclarationError(
+            f"there is no bench {name!r}" + (f"; did you mean {near[0]}?" if near else ""),
+            why=f"there are: {', '.join(BENCHES)}",
+            next_command=f"./invoke bench {near[0] if near else 'deploy'}",
+        )
+    module = importlib.import_module(f"inferlift.bench.{name}")
+    return int(module.run(root, as_json=as_json))
 
 
 def _pytest(root: Path, arguments: list[str]) -> int:

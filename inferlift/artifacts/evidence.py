@@ -25,6 +25,39 @@ class RouteFigures(Artifact):
     n: int
     errors: int
     latency: Percentiles
+    per_s: float | None = None  # mean over the whole span
+    first_byte: Percentiles | None = None
+    sent_bytes: int | None = None
+    inference: bool = True
+
+
+class HourFigures(Artifact):
+    """Inference requests of one hour: of the calendar (2026-10-10T13, UTC), or of the day where the log is long."""
+
+    hour: str
+    n: int
+    errors: int
+    latency: Percentiles
+
+
+class Extrapolation(Artifact):
+    """What a straight line through (requests in flight, latency) says about more users than the log ever saw.
+
+    Intervals are 95 %, from a jackknife over stretches of time: requests that follow each other are alike.
+    """
+
+    users: int
+    latency_ms: float | None
+    latency_low_ms: float | None
+    latency_high_ms: float | None
+    error_share: float | None
+    error_low: float | None
+    error_high: float | None
+    most_in_flight: int  # that the log saw
+    ms_per_request_in_flight: float | None
+    n: int
+    stretches: int
+    why: str = ""
 
 
 class Trigger(Artifact):
@@ -37,6 +70,16 @@ class Trigger(Artifact):
     why: str
 
 
+class Finding(Artifact):
+    """Something in the software that is cheaper to change than the hardware."""
+
+    name: str
+    verdict: Literal["found", "not found", "no data"]
+    figure: Figure
+    why: str
+    advice: str = ""
+
+
 class TrafficShape(Artifact):
     """What the load test replays: gaps and sizes of real inference requests, in order, at most 5000."""
 
@@ -45,6 +88,10 @@ class TrafficShape(Artifact):
     routes: dict[str, float]  # route -> share
     per_minute_peak: int
     in_flight_peak: int
+    arrivals_by_hour: tuple[float, ...] | None = None  # share of the inference requests in each hour of the day, UTC
+    dispersion: float | None = None  # variance over mean of arrivals in 10 s: 1 is random, above is bursty
+    request_bytes_p50: float | None = None
+    request_bytes_p95: float | None = None
 
 
 class LogQuality(Artifact):
@@ -52,7 +99,82 @@ class LogQuality(Artifact):
     understood: int
     refused: int
     examples: tuple[str, ...] = ()  # "line 7: why", at most three
-    notes: tuple[str, ...] = ()  # files left out, and why
+    notes: tuple[str, ...] = ()  # files left out, and why; what was assumed
+    questions: tuple[str, ...] = ()  # what the log does not say and only its owner knows
+    formats: dict[str, int] | None = None  # lines of each
+    without_duration: int | None = None  # inference requests
+    gaps: tuple[str, ...] = ()  # the longest silences
+    steps_back: int | None = None  # times that the clock went backwards
+    largest_step_back_s: float | None = None
+    zones: tuple[str, ...] = ()
+    repeated_lines: int | None = None  # the same line again within a block of 2 MiB
+
+
+class GpuUse(Artifact):
+    """GPU use over time, from nvidia-smi, dmon, DCGM or Prometheus.
+
+    Utilisation is the share of time in which any kernel ran, not how much of the GPU it used (NVML).
+    """
+
+    source: str
+    gpus: int
+    samples: int
+    models: tuple[str, ...]
+    idle_share: float | None  # of the samples with a utilisation
+    mean_percent: float | None
+    p95_percent: float | None
+    memory_used_max_mib: float | None
+    memory_used_min_mib: float | None
+    memory_total_mib: float | None
+    power_mean_w: float | None
+    without_value: int  # samples that say [N/A] or the like
+    seconds: float | None  # covered; null where the readings carry no time
+    notes: tuple[str, ...] = ()
+
+
+class ServerMetrics(Artifact):
+    """What a model server counted since it started (vLLM or Triton)."""
+
+    server: str
+    requests: int | None
+    failed: int | None
+    over_500_share: float | None  # exact from a bucket that ends at 500 ms, else null
+    clock: Literal["total", "first_byte", "first_token"] | None
+    mean_ms: float | None
+    queue_mean_ms: float | None
+    batch_mean: float | None
+    prefix_hit_share: float | None
+    waiting: float | None
+    notes: tuple[str, ...] = ()
+
+
+class Bill(Artifact):
+    months: tuple[tuple[str, float], ...]  # (2026-10, amount)
+    currency: str
+    growth_quarter: float | None  # last month over the one three months before, minus 1
+    notes: tuple[str, ...] = ()
+
+
+class HostLook(Artifact):
+    """A live look at the old host. Null: the host could not say."""
+
+    host: str
+    at: str
+    cores: int | None = None
+    load_1m: float | None = None
+    cpu_busy_share: float | None = None
+    io_wait_share: float | None = None
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
+    disk_read_mb_s: float | None = None
+    network_mb_s: float | None = None
+    network_limit_mb_s: float | None = None
+    gpus: tuple[str, ...] | None = None
+    driver: str | None = None
+    gpu_percent: float | None = None
+    model_processes: tuple[str, ...] = ()
+    model_kept_in_memory: bool | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Evidence(Artifact):
@@ -85,3 +207,16 @@ class Evidence(Artifact):
     batched: bool | None = None
     model_kept_in_memory: bool | None = None
     sessions: int | None = None
+    # false: the log has no times, so start, end and all that needs a clock are not known (per_minute_peak is no figure)
+    stamped: bool = True
+    guessed_routes: bool = False  # which requests are inference was guessed, not declared
+    other_routes: tuple[RouteFigures, ...] = ()
+    hours: tuple[HourFigures, ...] = ()
+    in_flight_curve: tuple[tuple[float, int], ...] = ()  # (seconds since start, most in flight in that slice)
+    at_1000: Extrapolation | None = None
+    findings: tuple[Finding, ...] = ()  # software first
+    sent_bytes: int | None = None
+    gpu: GpuUse | None = None
+    servers: tuple[ServerMetrics, ...] = ()
+    bill: Bill | None = None
+    host: HostLook | None = None

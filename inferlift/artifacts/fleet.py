@@ -95,6 +95,8 @@ class AwsSite(Artifact):
     images: dict[str, str] = Field(default_factory=dict)  # role -> AMI id, pinned
     root_devices: dict[str, str] = Field(default_factory=dict)  # role -> name of that image's system disk
     reservations: dict[str, str] = Field(default_factory=dict)  # zone -> capacity reservation for the model hosts
+    public: dict[str, str] = Field(default_factory=dict)  # zone -> subnet, where an existing network is used
+    private: dict[str, str] = Field(default_factory=dict)
     border_group: str | None = None  # of a Local Zone's public addresses
 
 

@@ -1,207 +1,193 @@
-"""Log formats (formats.yaml) compiled to byte patterns, and one line turned into one request."""
+"""The log formats (formats.yaml), formats named or pasted by the user, and mappings of generic JSON and CSV."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
+from inferlift.audit import templates
+from inferlift.audit.templates import Field
 from inferlift.errors import DeclarationError
 
-MAX_CACHED = 50_000
-MAX_DURATION_S = 7 * 24 * 3600.0
-_MONTHS = {name: i for i, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), 1)}
-_TIME_LOCAL = re.compile(rb"(\d\d)/(\w{3})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-])(\d\d)(\d\d)")
-_NUMBER = re.compile(rb"\d{1,15}(?:\.\d{1,9})?")
-_REQUEST = re.compile(rb"([A-Z]{1,20}) (\S+)(?: HTTP/\d(?:\.\d)?)?")
-_PAIR = re.compile(rb'\s+(\w{1,40})=(?:"([^"\\]*(?:\\.[^"\\]*)*)"|((?:-|[\d.]+)(?:(?:, | : )(?:-|[\d.]+))+|\S*))', re.S)
-
-
-class Request(NamedTuple):
-    """One understood line. `stamp_s` is Unix time; times that are not logged are None, never 0."""
-
-    stamp_s: float
-    whole_seconds: bool  # the stamp has no fraction: the event lies somewhere in that second
-    method: str | None
-    path: str | None
-    status: int
-    duration_s: float | None
-    header_s: float | None  # to the upstream's response header
-    request_bytes: int | None
-
-
-class NotUnderstood(Exception):
-    """Why a line cannot be read."""
-
-
-class BadValue(NotUnderstood):
-    """The fields are there, a value in them is impossible: no other format makes it right."""
+UNITS = ("s", "ms", "us", "ns")
 
 
 @dataclass(frozen=True)
 class Format:
+    """How a line is read. `pattern` is for Python's re and Rust's regex alike; JSON formats have none."""
+
     name: str
-    pattern: re.Pattern[bytes]
-    variables: tuple[str, ...]  # of the pattern's groups, in order
-    pairs: dict[bytes, str]
-    timed: bool
+    fields: tuple[Field, ...]
+    stamp: str  # start | end | none
     source: str
+    pattern: str = ""
+    open: bool = True  # the pattern's last group is the rest of the line
+    pairs: tuple[tuple[str, Field], ...] = ()
+    must: tuple[tuple[tuple[str, ...], str], ...] = ()  # JSON keys that tell the format, with a pattern
+    ask: tuple[str, ...] = ()  # formats to choose from: the log does not say the unit
+    unasked: tuple[str, ...] = ()  # names of durations without a unit
+    only_named: bool = False
+    csv: bool = False
+
+    @property
+    def timed(self) -> bool:
+        return any(f.means in ("duration", "created") for f in (*self.fields, *(f for _, f in self.pairs)))
+
+    def compiled(self) -> re.Pattern[str]:
+        return _compiled(self.pattern)
+
+
+@cache
+def variables() -> dict[str, Field]:
+    return {name: Field(**row) for name, row in _table()["variables"].items()}
 
 
 @cache
 def formats() -> tuple[Format, ...]:
-    rows: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "formats.yaml").read_text(encoding="utf-8"))
-    return tuple(_compiled(row) for row in rows)
+    return tuple(_format(row) for row in _table()["formats"])
 
 
 def named(name: str) -> Format:
-    """Raises DeclarationError for an unknown name."""
+    """A format by its name, a log_format or LogFormat line, or the path of a file with such a line or a mapping.
+
+    Raises DeclarationError for what is none of these.
+    """
     for candidate in formats():
         if candidate.name == name:
             return candidate
+    if (found := templates.pasted(name)) is not None:
+        return _pasted(*found)
+    path = Path(name)
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"format file {name} cannot be read", why=str(error)) from None
+    if text is not None:
+        if (found := templates.pasted(text)) is not None and ("log_format" in text or "LogFormat" in text):
+            return _pasted(*found)
+        return _mapping(name, text)
     known = ", ".join(candidate.name for candidate in formats())
-    raise DeclarationError(f"there is no log format {name!r}", why=f"known formats: {known}")
-
-
-def choose(lines: Sequence[bytes]) -> Format | None:
-    """The format that understands most of the lines, durations counting double; None if none understands any."""
-    best: tuple[int, Format] | None = None
-    for candidate in formats():
-        score = 0
-        for line in lines:
-            try:
-                score += 2 if parse(line, candidate).duration_s is not None else 1
-            except NotUnderstood:
-                continue
-        if score and (best is None or score > best[0]):
-            best = (score, candidate)
-    return best[1] if best else None
-
-
-def parse(line: bytes, wanted: Format) -> Request:
-    """One line without its line end. Raises NotUnderstood."""
-    match = wanted.pattern.match(line)
-    if match is None:
-        raise NotUnderstood(f"does not have the fields of {wanted.name}")
-    values = dict(zip(wanted.variables, match.groups(), strict=True))
-    if wanted.pairs:
-        end, size = match.end(), len(line)
-        while end < size and (pair := _PAIR.match(line, end)):
-            if (variable := wanted.pairs.get(pair[1])) is not None:
-                values[variable] = pair[2] if pair[2] is not None else pair[3]
-            end = pair.end()
-    stamp, whole = float(epoch(values["time_local"])), True
-    if (msec := number(values.get("msec"))) is not None:
-        stamp, whole = msec, False
-    method, path = request_line(values["request"])
-    duration = number(values.get("request_time"))
-    if duration is not None and duration > MAX_DURATION_S:
-        raise BadValue(f"a duration of {duration:.0f} s is absurd")
-    size_of_request = number(values.get("request_length"))
-    return Request(
-        stamp,
-        whole,
-        method,
-        path,
-        int(values["status"]),
-        duration,
-        upstream_times(values.get("upstream_header_time"))[0],
-        None if size_of_request is None else int(size_of_request),
+    raise DeclarationError(
+        f"there is no log format {name!r}",
+        why=f"known formats: {known}",
+        next_command="name one of these, paste the log_format line, or name a file that holds it or a mapping",
     )
 
 
-_epochs: dict[bytes, int] = {}
+def generic(keys: Sequence[tuple[str, ...]], *, separator: str | None = None) -> Format | None:
+    """A format for JSON keys, or for the columns of a CSV header, whose names are known; None without a time.
+
+    A duration whose name says no unit is not guessed: it is listed in `unasked`.
+    """
+    aliases, table = _table()["aliases"], variables()
+    of_name = {alias.lower(): variable for variable, names in aliases.items() for alias in names}
+    chosen: dict[str, Field] = {}
+    fields: list[Field] = []
+    unasked = []
+    for key in keys:
+        dotted, last = ".".join(key).lower(), key[-1].lower()
+        variable = of_name.get(dotted) or of_name.get(last)
+        field = table[variable] if variable else Field("")
+        if field.means and field.means in chosen and field.means != "time":
+            field = Field("")
+        if not field.means and last in _table()["asks"]:
+            unasked.append(".".join(key))
+        if field.means:
+            chosen.setdefault(field.means, field)
+        fields.append(replace(field, key=key, shape=""))
+    if "time" not in chosen or not {"status", "request", "path", "duration"} & set(chosen):
+        return None
+    name = "csv" if separator else "json"
+    built = Format(name, tuple(f for f in fields if f.means), "end", "column names", unasked=tuple(unasked))
+    if separator is None:
+        return built
+    return replace(built, pattern=_csv(fields, separator), open=False, csv=True)
 
 
-def epoch(time_local: bytes) -> int:
-    """Unix time of nginx's $time_local; the offset stands in every line, so summer time needs no guessing."""
-    known = _epochs.get(time_local)
-    if known is not None:
-        return known
-    match = _TIME_LOCAL.fullmatch(time_local)
-    if match is None or match[2] not in _MONTHS:
-        raise BadValue(f"time {time_local.decode('utf-8', 'replace')[:40]!r} is not dd/Mon/yyyy:hh:mm:ss +hhmm")
-    day, _, year, hour, minute, second = (int(match[i]) if i != 2 else 0 for i in range(1, 7))
-    offset = timedelta(hours=int(match[8]), minutes=int(match[9])) * (1 if match[7] == b"+" else -1)
+def _mapping(name: str, text: str) -> Format:
+    """kind: json | csv; stamp: start | end; fields: {time: {key, type, unit}, duration: {key, unit}, path: key ...}."""
     try:
-        zone = timezone(offset)
-        leap = 1 if second == 60 else 0
-        moment = datetime(year, _MONTHS[match[2]], day, hour, minute, second - leap, tzinfo=zone)
-        seconds = int((moment - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) + leap
-    except (ValueError, OverflowError) as error:
-        raise BadValue(f"time {time_local.decode('utf-8', 'replace')[:40]!r}: {error}") from None
-    if len(_epochs) >= MAX_CACHED:
-        _epochs.clear()
-    _epochs[time_local] = seconds
-    return seconds
+        row = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise DeclarationError(f"mapping {name} is no YAML", why=str(error).splitlines()[0]) from None
+    example = "kind: json, stamp: end, fields: {time: {key: ts, type: iso}, duration: {key: took, unit: ms}, path: url}"
+    if not isinstance(row, dict) or row.get("kind") not in ("json", "csv") or not isinstance(row.get("fields"), dict):
+        raise DeclarationError(
+            f"mapping {name} is not understood", why="expected kind and fields", next_command=example
+        )
+    means = {field.means for field in variables().values() if field.means}
+    fields = []
+    for meaning, told in row["fields"].items():
+        told = told if isinstance(told, dict) else {"key": told}
+        if meaning not in means or not isinstance(told.get("key"), str):
+            raise DeclarationError(
+                f"mapping {name}: {meaning!r} is not understood", why=f"known: {', '.join(sorted(means))}"
+            )
+        if meaning in ("duration", "first_byte", "upstream") and told.get("unit") not in UNITS:
+            raise DeclarationError(f"mapping {name}: {meaning} has no unit", why=f"one of {', '.join(UNITS)}")
+        if meaning == "time" and told.get("type") not in ("clf", "iso", "epoch", "haproxy"):
+            raise DeclarationError(f"mapping {name}: time has no type", why="clf, iso, haproxy, or epoch with a unit")
+        fields.append(Field(meaning, told.get("type", ""), told.get("unit", ""), key=tuple(told["key"].split("."))))
+    if not any(field.means == "time" for field in fields):
+        raise DeclarationError(
+            f"mapping {name} names no time", why="without one nothing can be placed", next_command=example
+        )
+    separator = str(row.get("separator", ",")).replace("tab", "\t")
+    stamp = row.get("stamp", "end")
+    if row["kind"] == "json":
+        return Format(name, tuple(fields), stamp, name)
+    columns = row.get("columns")
+    if not isinstance(columns, list):
+        raise DeclarationError(f"mapping {name} names no columns", why="a CSV mapping lists its columns in order")
+    of_key = {field.key[0]: field for field in fields}
+    ordered = [of_key.get(str(column), Field("")) for column in columns]
+    used = tuple(field for field in ordered if field.means)
+    return Format(name, used, stamp, name, pattern=_csv(ordered, separator), open=False, csv=True)
 
 
-_requests: dict[bytes, tuple[str | None, str | None]] = {}
+def _csv(fields: Sequence[Field], separator: str) -> str:
+    inner = templates.SHAPES["csv"].replace("SEPARATOR", "\\t" if separator == "\t" else separator)
+    cells = [f"({inner})" if field.means else f"(?:{inner})" for field in fields]
+    literal = "\\t" if separator == "\t" else f"[{separator}]"
+    return literal.join(cells)
 
 
-def request_line(request: bytes) -> tuple[str | None, str | None]:
-    """Method and path without query; (None, None) for what is no HTTP request (TLS bytes, `-`, nothing)."""
-    known = _requests.get(request)
-    if known is not None:
-        return known
-    match = _REQUEST.fullmatch(request)
-    found: tuple[str | None, str | None] = (None, None)
-    if match:
-        found = (match[1].decode(), match[2].split(b"?", 1)[0].decode("utf-8", "replace"))
-    if len(_requests) >= MAX_CACHED:
-        _requests.clear()
-    _requests[request] = found
-    return found
+def _pasted(name: str, template: str, stamp: str) -> Format:
+    pattern, fields = templates.compiled(template, variables())
+    return Format(name, fields, stamp, "the log_format given", pattern=pattern)
 
 
-def number(text: bytes | None) -> float | None:
-    return float(text) if text is not None and _NUMBER.fullmatch(text) else None
+def _format(row: Mapping[str, Any]) -> Format:
+    table = variables()
+    common: dict[str, Any] = {
+        "name": row["name"],
+        "stamp": row["stamp"],
+        "source": row["source"],
+        "ask": tuple(row.get("ask", ())),
+        "only_named": row.get("only_named", False),
+    }
+    if row.get("kind") == "json":
+        keys = [(variable, tuple(key.split("."))) for variable, key in row["keys"].items()]
+        must = tuple((tuple(key.split(".")), pattern) for key, pattern in row["must"].items())
+        return Format(fields=tuple(replace(table[v], key=key, shape="") for v, key in keys), must=must, **common)
+    closed = row.get("closed", False)
+    pattern, fields = templates.compiled(row["template"], table, closed=closed)
+    pairs = tuple((key, table[variable]) for key, variable in row.get("pairs", {}).items())
+    return Format(fields=fields, pattern=pattern, open=not closed, pairs=pairs, **common)
 
 
-def upstream_times(text: bytes | None) -> tuple[float | None, float | None]:
-    """Total over all tries and the serving (last) try of an nginx upstream list, in seconds; `-` parts are skipped."""
-    if text is None:
-        return None, None
-    tries = [value for part in re.split(rb"\s*[,:]\s*", text.strip()) if (value := number(part)) is not None]
-    return (round(sum(tries), 6), tries[-1]) if tries else (None, None)
+@cache
+def _table() -> dict[str, Any]:
+    table: dict[str, Any] = yaml.safe_load((Path(__file__).parent / "formats.yaml").read_text(encoding="utf-8"))
+    return table
 
 
-_READ = ("time_local", "request", "status", "request_time", "upstream_header_time", "request_length", "msec")
-
-
-def _compiled(row: dict[str, Any]) -> Format:
-    pattern, variables = "", []
-    template: str = row["template"]
-    at = 0
-    for found in re.finditer(r"\$(\w+)", template):
-        pattern += re.escape(template[at : found.start()])
-        at = found.end()
-        before, name = template[found.start() - 1 : found.start()], found[1]
-        if before == '"':
-            inner = r'[^"\\]*(?:\\.[^"\\]*)*'
-        elif before == "[":
-            inner = r"[^\]]*"
-        elif name == "status":
-            inner = r"\d{3}"
-        elif name == "remote_user":
-            inner = r".*?"  # may hold blanks
-        elif name == "request_time":
-            inner = r"(?:-|\d+\.\d+)"
-        elif name.startswith("upstream_"):
-            inner = r"(?:-|[\d.]+)(?:(?:, | : )(?:-|[\d.]+))*"
-        else:
-            inner = r"\S+"
-        if name in _READ:
-            variables.append(name)
-            inner = f"({inner})"
-        pattern += inner
-    pattern += re.escape(template[at:]) + r"(?=\s|$)"
-    pairs = {key.encode(): variable for key, variable in row.get("pairs", {}).items()}
-    timed = "request_time" in (*variables, *pairs.values())
-    return Format(row["name"], re.compile(pattern.encode(), re.S), tuple(variables), pairs, timed, row["source"])
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.S)

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
@@ -55,6 +56,19 @@ class Route53Settings(_Settings):
 
 Settings = PowerDnsSettings | Rfc2136Settings | Route53Settings
 _ADAPTER: TypeAdapter[Settings] = TypeAdapter(Annotated[Settings, Field(discriminator="kind")])
+
+
+def read(path: Path) -> Settings:
+    """From a YAML or JSON file. Raises DeclarationError."""
+    import yaml
+
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise DeclarationError(f"the back end's settings cannot be read from {path}", why=str(error)) from None
+    if not isinstance(given, dict):
+        raise DeclarationError(f"{path} holds no settings", why="expected `kind:`, `zone:` and what the kind needs")
+    return parse(given)
 
 
 def parse(given: dict[str, Any]) -> Settings:

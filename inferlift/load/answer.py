@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from inferlift.load.sse import Event
+
+GAP_S = 1e-5
+_TEXT = re.compile(rb'"(?:content|text)"\s*:\s*"((?:[^"\\]|\\.)*)"')
+_OTHER_TEXT = (b'"reasoning', b'"tool_calls"')
 
 
 class Answer:
@@ -13,16 +18,20 @@ class Answer:
 
     Only events that carry text move the clock: role-only openers, usage records, comments and [DONE] do not.
     `first` is the first content, reasoning or tool call (TTFT); `first_content` the first answer text.
-    Tokens come from the server's usage record alone, a chunk is never a token.
+    Tokens come from the server's usage record alone, a chunk is never a token. `gaps` counts the times between
+    two texts, in steps of GAP_S.
     """
 
     __slots__ = (
-        "bad_json", "chunks", "done", "error", "finish_reason", "first", "first_content", "keep", "keys", "last",
-        "prompt_tokens", "texts", "tokens",
+        "_plain", "bad_json", "chunks", "done", "error", "finish_reason", "first", "first_content", "framed", "gaps",
+        "keep", "keys", "last", "prompt_tokens", "texts", "tokens",
     )  # fmt: skip
 
-    def __init__(self, *, keep: bool = False) -> None:
+    def __init__(self, *, keep: bool = False, gaps: dict[int, int] | None = None) -> None:
         self.keep = keep  # keep the text and the set of keys, which a load run does not need
+        self.gaps = gaps
+        self._plain: tuple[bytes, bytes] | None = None  # what stands around the text of an event seen before
+        self.framed: tuple[bytes, bytes] | None = None  # the same with the marks of its event and its chunk
         self.first: float | None = None
         self.first_content: float | None = None
         self.last: float | None = None
@@ -45,9 +54,8 @@ class Answer:
         if data == b"[DONE]":
             self.done = True
             return
-        if not self.keep and self.first_content is not None and _plain_content(data):
-            self.last = now
-            self.chunks += 1
+        if self._plain is not None and _between(data, self._plain):
+            self.text_came(now)
             return
         if not data.strip():
             return
@@ -66,6 +74,8 @@ class Answer:
             self.error = json.dumps(document.get("error") or document, ensure_ascii=False)[:200]
             return
         self._document(document, "delta", now)
+        if not self.keep and self.last == now and self.first_content is not None:
+            self._learn(data, document)
 
     def body(self, data: bytes, now: float) -> None:
         """A whole JSON answer (no streaming)."""
@@ -95,12 +105,38 @@ class Answer:
             return "content", "an answer without any text"
         return None
 
+    def text_came(self, now: float, tokens: int = 1) -> None:
+        self.chunks += 1
+        if self.gaps is not None and self.last is not None:
+            tokens = max(1, tokens)
+            step = int((now - self.last) / tokens / GAP_S)
+            self.gaps[step] = self.gaps.get(step, 0) + tokens
+        self.last = now
+
+    def _learn(self, data: bytes, document: dict[str, Any]) -> None:
+        """Keep what stands around this event's text, where it holds nothing else that could tell of an end."""
+        self._plain = self.framed = None
+        if document.get("usage") or len(document.get("choices") or ()) != 1:
+            return
+        choice = document["choices"][0]
+        if choice.get("finish_reason") is not None:
+            return
+        found = _TEXT.findall(data)
+        if len(found) != 1 or any(word in data for word in _OTHER_TEXT):
+            return
+        match = _TEXT.search(data)
+        if match is None or match.end(1) == match.start(1):
+            return
+        before, after = data[: match.start(1)], data[match.end(1) :]
+        self._plain, self.framed = (before, after), (b"data: " + before, after + b"\n\n\r\n")
+
     def _document(self, document: dict[str, Any], part: str, now: float) -> None:
         if self.keep:
             _keys(document, "", self.keys)
         usage = document.get("usage")
+        before = self.tokens
         if isinstance(usage, dict):
-            self.tokens = _count(usage.get("completion_tokens"), self.tokens)
+            self.tokens = _count(usage.get("completion_tokens"), before)
             self.prompt_tokens = _count(usage.get("prompt_tokens"), self.prompt_tokens)
         choices = document.get("choices")
         for choice in choices if isinstance(choices, list) else ():
@@ -115,8 +151,8 @@ class Answer:
             other = piece.get("reasoning_content") or piece.get("reasoning") or piece.get("tool_calls")
             if not has_content and not other:
                 continue
-            self.chunks += 1
-            self.last = now
+            # where the server counts as it goes, the gap is spread over the tokens that came in it
+            self.text_came(now, (self.tokens or 0) - (before or 0) if isinstance(usage, dict) else 1)
             if self.first is None:
                 self.first = now
             if has_content:
@@ -126,15 +162,14 @@ class Answer:
                     self.texts.append(str(content))
 
 
-def _plain_content(data: bytes) -> bool:
-    """True for an event that surely carries content and nothing else of interest; saves a JSON parse."""
+def _between(data: bytes, around: tuple[bytes, bytes]) -> bool:
+    """Whether only the text differs: a quotation mark in it could be its end, and is left to the parser."""
+    before, after = around
     return (
-        b'"content":"' in data
-        and b'"content":""' not in data
-        and b'"usage"' not in data
-        and b'"error"' not in data
-        and b'"finish_reason":"' not in data
-        and data.endswith(b"}")
+        data.startswith(before)
+        and data.endswith(after)
+        and len(data) > len(before) + len(after)
+        and data.find(b'"', len(before), -len(after)) < 0
     )
 
 

@@ -30,6 +30,10 @@ def gates(
         found.append(_latency("p95 TTFT", targets.p95_ttft_ms, value, n, run))
     if targets.p95_total_ms is not None:
         found.append(_latency("p95 total", targets.p95_total_ms, run.total.p95_ms, run.total.n, run))
+    if targets.min_tokens_per_s is not None:
+        found.append(_speed(targets.min_tokens_per_s, run))
+    if run.client_limited and targets.p95_ttft_ms is None and targets.p95_total_ms is None:
+        found.append(_client(run))
     if quality and targets.quality is not None:
         found.append(_quality(targets.quality, quality_seen, minimum_quality))
     if targets.max_cost_per_1000 is not None and cost_per_1000 is not None:
@@ -69,6 +73,28 @@ def _errors(target: float, run: LoadRun, minimum: int) -> Gate:
                 figure=_figure(share, "share", run, counts.planned), why=why)  # fmt: skip
 
 
+def _speed(target: float, run: LoadRun) -> Gate:
+    """Tokens a second that 95 of 100 users see at least."""
+    slowest = run.per_token.p95_ms if run.per_token else None
+    value = 1000 / slowest if slowest else None
+    n = run.per_token.n if run.per_token else 0
+    verdict_: Verdict
+    if value is None:
+        verdict_, why = "inconclusive", f"too few answers with a usage record: {n}"
+    else:
+        verdict_ = "pass" if value >= target else "fail"
+        why = f"{value:.1f} tokens/s at 95 of 100 users, at least {target:.1f} wanted"
+    return Gate(name="tokens a second a user", verdict=verdict_, target=target,
+                figure=_figure(value, "tokens/s", run, n), why=why)  # fmt: skip
+
+
+def _client(run: LoadRun) -> Gate:
+    """Only where no latency gate says it: figures that may be the client's own pass nothing."""
+    figure = _figure(run.cpu_share, "share of a core", run, run.counts.sent)
+    return Gate(name="client", verdict="inconclusive", target=None, figure=figure,
+                why=f"client limited: {run.client_limit}")  # fmt: skip
+
+
 def _latency(name: str, target: float, value: float | None, n: int, run: LoadRun) -> Gate:
     verdict_: Verdict
     if value is None:
@@ -90,7 +116,8 @@ def _quality(target: float, quality: Quality | None, minimum: int) -> Gate:
     else:
         verdict_ = "pass" if share >= target else "fail"
         first = f"; e.g. {quality.wrong[0]}" if quality.wrong else ""
-        why = f"{quality.correct} of {n} right, at least {target:.0%} wanted{first}"
+        spread = f" (95 % range {quality.range[0]:.0%} to {quality.range[1]:.0%})" if quality.range else ""
+        why = f"{quality.correct} of {n} right{spread}, at least {target:.0%} wanted{first}"
     figure = Figure(value=share, unit="share", basis="measured" if share is not None else "unknown",
                     source="checkable prompts, greedy decoding", n=n)  # fmt: skip
     return Gate(name="quality", verdict=verdict_, target=target, figure=figure, why=why)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from inferlift.errors import DeclarationError
+from inferlift.load.protocols import Chat, Protocol
 from inferlift.load.target import Target
 
 
@@ -26,9 +27,19 @@ class LoadPlan:
     deadline_s: float = 3600.0
     label: str = "load"
     stream: bool = True
+    protocol: Protocol | None = None  # what is sent and how it is read; None: chat, from the prompts
+    ramp_s: float | None = None  # closed loop: over how long the users begin; None: a moment
+    slo_ttft_ms: float | None = None  # what a request must meet to count as goodput
+    slo_total_ms: float | None = None
+
+    @property
+    def sends(self) -> Protocol:
+        if self.protocol is not None:
+            return self.protocol
+        return Chat(self.prompts, self.max_tokens, stream=self.stream, model=self.target.model)
 
     def __post_init__(self) -> None:
-        if self.requests < 1 or not self.prompts:
+        if self.requests < 1 or not (self.prompts or self.protocol):
             raise DeclarationError("a load run needs at least one request and one prompt")
         if (self.users is None) == (self.schedule_s is None):
             raise DeclarationError("a load run is either by users (closed loop) or by schedule (open loop)")

@@ -28,10 +28,15 @@ class SseParser:
         self._after_cr = False
         self._first = True
 
+    @property
+    def idle(self) -> bool:
+        """Between two events: the next byte begins one."""
+        return not (self._rest or self._data or self._name or self._after_cr or self._first)
+
     def feed(self, chunk: bytes) -> list[Event]:
         if not chunk:
             return []
-        if not self._rest and not self._data and not self._name and not self._after_cr and not self._first:
+        if self.idle:
             quick = _whole_events(chunk)
             if quick is not None:
                 return quick

@@ -41,7 +41,8 @@ class Target:
     def url(self) -> str:
         default = 443 if self.tls else 80
         port = "" if self.port == default else f":{self.port}"
-        return f"{'https' if self.tls else 'http'}://{self.name}{port}{self.route}"
+        host = f"[{self.name}]" if ":" in self.name else self.name
+        return f"{'https' if self.tls else 'http'}://{host}{port}{self.route}"
 
     def headers(self) -> dict[str, str]:
         """Headers of one request, the key resolved now. Raises DeclarationError when the reference is unreadable."""

@@ -34,14 +34,22 @@ class Reply:
     tokens: int | None = None
 
 
-def ask(target: Target, body: bytes, *, timeout_s: float | None = None, key: str | None = None) -> Reply:
+def ask(
+    target: Target,
+    body: bytes,
+    *,
+    timeout_s: float | None = None,
+    key: str | None = None,
+    answer: Answer | None = None,
+) -> Reply:
     """Send one request and read its whole answer. Failures of the wire are in the reply, never raised.
 
-    `key` overrides the target's key (an empty text: none is sent), which a contract check needs.
+    `key` overrides the target's key (an empty text: none is sent), which a contract check needs. `answer` reads it;
+    by default as OpenAI's.
     """
     deadline = time.monotonic() + (target.timeout_s if timeout_s is None else timeout_s)
     began = time.monotonic()
-    answer = Answer(keep=True)
+    answer = Answer(keep=True) if answer is None else answer
     status: int | None = None
     content_type = ""
     error: tuple[str, str] | None

@@ -50,8 +50,15 @@ def peak_rps(profile: Profile, evidence: Evidence | None) -> Figure:
         value = asked.per_minute_peak / 60 * factor
         source = f"requests.per_minute_peak {asked.per_minute_peak:g} / 60 {grown}"
         return Figure(value=value, unit="requests/s", basis="declared", source=source)
-    if evidence is None or evidence.inference_n == 0:
-        return Figure(value=None, unit="requests/s", basis="unknown", source="no audit and no requests.per_minute_peak")
+    if evidence is None or evidence.inference_n == 0 or not evidence.stamped:
+        why = (
+            "no audit"
+            if evidence is None
+            else "the logs tell no times"
+            if not evidence.stamped
+            else "no inference request"
+        )
+        return Figure(value=None, unit="requests/s", basis="unknown", source=f"{why} and no requests.per_minute_peak")
     return Figure(
         value=evidence.per_minute_peak / 60 * factor,
         unit="requests/s",
@@ -99,7 +106,7 @@ def profile_growth(profile: Profile, evidence: Evidence | None) -> float:
 
 def mean_rps(evidence: Evidence | None) -> float | None:
     """Inference requests a second on average; None unless the logs span a whole day (two significant digits)."""
-    if evidence is None or evidence.inference_n == 0:
+    if evidence is None or evidence.inference_n == 0 or not evidence.stamped:
         return None
     span = (evidence.end - evidence.start).total_seconds()
     return float(f"{evidence.inference_n / span:.2g}") if span >= 24 * 3600 else None

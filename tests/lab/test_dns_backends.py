@@ -551,9 +551,9 @@ def listens(port: int) -> bool:
 
 
 def test_bench_switch_counts_kills_and_what_users_saw() -> None:
-    from inferlift import benching_switch
+    from inferlift.bench import switch as bench_switch
 
-    figures = benching_switch.measure(kills=28, rollbacks=1, say=print)
+    figures = bench_switch.measure(kills=28, rollbacks=1, say=print)
     print(figures)
     assert figures["boundaries_hit"] == figures["boundaries"] == 28
     assert figures["empty_answers"] == figures["failed_requests"] == figures["hand_work"] == 0

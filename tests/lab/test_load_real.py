@@ -17,10 +17,12 @@ import pytest
 
 from inferlift import toolchain
 from inferlift.load.client import LoadPlan, run
+from inferlift.load.endpoint import Sent
 from inferlift.load.gates import gates, verdict
 from inferlift.load.parity import parity
 from inferlift.load.probe import complete
 from inferlift.load.quality import assess, load_cases
+from inferlift.load.standalone import Asked, standalone
 from inferlift.load.target import Target, request_body
 from inferlift.profile import ROOT, Targets
 
@@ -94,6 +96,59 @@ def test_parity_tells_the_damaged_model_from_the_good_one(servers: Servers) -> N
     other = parity(servers.good, servers.worse, recorded, print)
     found = {c.request: c for c in other}["all greedy texts"]
     assert not found.same, found
+
+
+def test_any_endpoint_as_a_new_user_would(servers: Servers, tmp_path: Path) -> None:
+    """The standalone test of both: by users, with quality, page, gates file; the first answer after a pause."""
+    urls = tuple(f"http://127.0.0.1:{target.port}" for target in servers)
+    said: list[str] = []
+    asked = Asked(
+        urls,
+        requests=40,
+        users=4,
+        sent=Sent(max_tokens=8),
+        key=servers.good.key,
+        quality=ROOT / "profiles" / "demo" / "quality.jsonl",
+        targets=Targets(quality=0.8, error_share=0.0),
+        idle_s=2.0,
+        folder=tmp_path / "samples",
+        html=tmp_path / "page.html",
+        junit=tmp_path / "gates.xml",
+        prices=(1.0, 1.0),
+    )
+    assert standalone(asked, as_json=True, say=print, out=said.append) == 1  # the damaged model fails its gate
+    found = json.loads(said[0])
+    good, worse = found["endpoints"]
+    print(json.dumps([good["figures"], worse["against_first"]]))
+    assert (good["verdict"], worse["verdict"]) == ("pass", "fail")
+    assert worse["against_first"]["quality"]["sure"]
+    assert good["figures"]["ok"] == 40
+    assert good["figures"]["tokens_per_s"] > 1
+    assert good["run"]["kernel_times"]
+    # the model stays in memory: a first answer after a pause is like any other (here both share two cores)
+    assert good["after_idle"]["added_ms"] < 1000
+    assert (tmp_path / "page.html").stat().st_size > 5000
+    assert (tmp_path / "gates.xml").read_text().count("<testcase") == 6
+
+
+def test_without_streaming_and_on_the_older_route(servers: Servers, tmp_path: Path) -> None:
+    stories = tmp_path / "stories.txt"
+    stories.write_text("Once upon a time there was a\nThe sun rises in the\nOne, two, three,\n")
+    for sent in (
+        Sent(stream=False, max_tokens=4),
+        Sent("completions", texts=stories, max_tokens=4, fresh=False),
+    ):
+        asked = Asked(
+            (f"http://127.0.0.1:{servers.good.port}",),
+            requests=24,
+            users=2,
+            sent=sent,
+            key=servers.good.key,
+            check_self=False,
+            folder=tmp_path / sent.protocol,
+        )
+        said: list[str] = []
+        assert standalone(asked, say=print, out=said.append) == 0, said
 
 
 def _serve(folder: Path, name: str, model: Path, key: Path) -> tuple[subprocess.Popen[str], int]:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from inferlift.artifacts import Evidence
 from inferlift.audit import audit
-from inferlift.audit.formats import upstream_times
 from inferlift.errors import DeclarationError
 
 CASES: list[dict[str, Any]] = yaml.safe_load((Path(__file__).parent / "cases.yaml").read_text(encoding="utf-8"))
@@ -47,21 +46,6 @@ def test_case(case: dict[str, Any]) -> None:
         assert (list(found) if isinstance(found, tuple) else found) == wanted, dotted
     for name, verdict in case.get("triggers", {}).items():
         assert verdicts(evidence)[name] == verdict
-
-
-@pytest.mark.parametrize(
-    ("text", "total", "last"),
-    [
-        (b"0.001, 0.200 : 0.050", 0.251, 0.050),
-        (b"-, 0.010", 0.010, 0.010),
-        (b"0.100, -", 0.100, 0.100),
-        (b"-", None, None),
-        (b"", None, None),
-        (None, None, None),
-    ],
-)
-def test_upstream_times(text: bytes | None, total: float | None, last: float | None) -> None:
-    assert upstream_times(text) == (total, last)
 
 
 def test_percentiles_are_nearest_rank_and_need_enough_samples() -> None:
@@ -208,25 +192,42 @@ ROWS = st.lists(
 @given(ROWS)
 def test_against_a_slow_reference(rows: list[tuple[int, int, int, str]]) -> None:
     evidence = audit([line(s, ms / 1000, status=code, path=path) for s, ms, code, path in rows], routes=["/api/chat"])
-    moments: list[tuple[float, int, int, str]] = []
+    moments: list[tuple[int, int, int, str]] = []  # microseconds
     for at, (second, ms, code, path) in enumerate(rows):
         twins = [i for i, row in enumerate(rows) if row[0] == second]
-        moments.append((START.timestamp() + second + (twins.index(at) + 0.5) / len(twins), ms, code, path))
+        stamp = int(START.timestamp() + second) * 10**6
+        moments.append((stamp + (2 * twins.index(at) + 1) * 500_000 // len(twins), ms, code, path))
     mine = [row for row in moments if row[3].startswith("/api/chat")]
     answered = sorted(float(ms) for _, ms, code, _ in mine if code < 400)
     assert evidence.inference_n == len(mine)
     assert evidence.errors == sum(code in (429, 499, 500) for _, _, code, _ in mine)
-    ends = [end for end, *_ in mine]
-    assert evidence.per_minute_peak == max((sum(start <= e < start + 60 for e in ends) for start in ends), default=0)
-    intervals = [(end - ms / 1000, end) for end, ms, *_ in mine]
+    stamps = [end // 10**6 * 10**6 for end, *_ in mine]
+    assert evidence.per_minute_peak == max(
+        (sum(start <= e < start + 60 * 10**6 for e in stamps) for start in stamps), default=0
+    )
+    intervals = [(end - ms * 1000, end) for end, ms, *_ in mine]
     peak = max((sum(a <= start < b for a, b in intervals) for start, _ in intervals), default=0)
     assert evidence.in_flight_peak == max(peak, min(len(mine), 1))
     for percent, found, least in ((50, evidence.latency.p50_ms, 1), (95, evidence.latency.p95_ms, 20)):
         smallest = [v for v in answered if sum(w <= v for w in answered) * 100 >= percent * len(answered)]
         assert found == (smallest[0] if len(answered) >= least else None)
+    for route in (*evidence.routes, *evidence.other_routes):
+        own = [
+            row for row in moments if (row in mine) == route.inference and (route.inference or row[3] == route.route)
+        ]
+        quick = sorted(float(ms) for _, ms, code, _ in own if code < 400)
+        assert (route.n, route.latency.n) == (len(own), len(quick))
+        assert route.errors == sum(code in (429, 499, 500) for _, _, code, _ in own)
+        assert route.latency.p50_ms == (quick[math.ceil(len(quick) / 2) - 1] if quick else None)
+    begun = [(start // (3600 * 10**6), row) for (start, _), row in zip(intervals, mine, strict=True)]
+    for hour in evidence.hours:
+        own = [row for at, row in begun if f"{datetime.fromtimestamp(at * 3600, UTC):%Y-%m-%dT%H}" == hour.hour]
+        quick = sorted(float(ms) for _, ms, code, _ in own if code < 400)
+        assert (hour.n, hour.latency.p50_ms) == (len(own), quick[math.ceil(len(quick) / 2) - 1] if quick else None)
+    assert sum(hour.n for hour in evidence.hours) == len(mine)
     starts = sorted(start for start, _ in intervals)
     assert evidence.shape.gaps_s == pytest.approx(
-        [0.0] * bool(starts) + [b - a for a, b in itertools.pairwise(starts)], abs=1e-3
+        [0.0] * bool(starts) + [(b - a) / 1e6 for a, b in itertools.pairwise(starts)], abs=1e-3
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inferlift import benching_switch
+from inferlift.bench import switch as bench_switch
 
 GOOD = {
     "rollback_seconds": 0.04, "kills": 219, "boundaries_hit": 28, "boundaries": 28, "empty_answers": 0,
@@ -26,8 +26,8 @@ GOOD = {
 def test_one_json_object_with_the_figures(
     changed: dict[str, Any], ends: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(benching_switch, "measure", lambda **named: {**GOOD, **changed})
-    assert benching_switch.run(Path(), as_json=True) == ends
+    monkeypatch.setattr(bench_switch, "measure", lambda **named: {**GOOD, **changed})
+    assert bench_switch.run(Path(), as_json=True) == ends
     said = json.loads(capsys.readouterr().out)
     assert said["ok"] is (ends == 0)
     assert said["verdict"] == ("fail" if ends else "pass")

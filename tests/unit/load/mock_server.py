@@ -42,6 +42,7 @@ class Mock:
     fault: Callable[[int], str | None] = lambda i: None
     script: list[tuple[float, bytes]] | None = None
     reply: Callable[[dict[str, Any]], str] | None = None
+    raw: Callable[[bytes, bytes], tuple[int, str, bytes]] | None = None  # (head, body) -> (status, type, answer)
     slots: int | None = None
     key: str | None = None  # X-Api-Key expected
     tls: ssl.SSLContext | None = None
@@ -143,6 +144,11 @@ class _Connection(asyncio.Protocol):
             fault = "401"
         if fault == "close_kept" and kept:
             self.transport.close()
+            return
+        if mock.raw is not None and fault is None:
+            status, kind, text = mock.raw(head, body)
+            write(b"HTTP/1.1 %d Raw\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s"
+                  % (status, kind.encode(), len(text), text))  # fmt: skip
             return
         if fault == "hang":
             await asyncio.sleep(3600)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inferlift.load.answer import Answer
+from inferlift.load.answer import GAP_S, Answer
 from inferlift.load.sse import Event
 
 
@@ -101,3 +101,49 @@ def test_whole_documents() -> None:
     problem = broken.problem()
     assert problem
     assert problem[0] == "content"
+
+
+def gaps_of(*events: tuple[float, bytes]) -> dict[float, int]:
+    answer = Answer(gaps={})
+    for now, data in events:
+        answer.event(Event(b"", data), now)
+    assert answer.gaps is not None
+    found: dict[float, int] = {}
+    for step, n in answer.gaps.items():
+        found[round(step * GAP_S, 3)] = found.get(round(step * GAP_S, 3), 0) + n
+    return found
+
+
+def test_n_texts_have_one_gap_less() -> None:
+    assert gaps_of((1.0, compact("a")), (1.1001, compact("b")), (1.2002, compact("c")), (5, b"[DONE]")) == {0.1: 2}
+
+
+def test_reasoning_and_content_are_one_stream_of_texts() -> None:
+    assert gaps_of((1.0, chunk({"reasoning": "a"})), (1.2001, chunk({"content": "b"}))) == {0.2: 1}
+
+
+def test_a_gap_is_spread_over_the_tokens_that_came_in_it() -> None:
+    """Where the server counts as it goes: 4 tokens in 0.4 s are 4 gaps of 0.1 s."""
+    events = [
+        (1.0 + k * 0.4001, json.dumps({"choices": [{"delta": {"content": "abcd"}}],
+         "usage": {"completion_tokens": 4 * (k + 1)}}).encode()) for k in range(3)
+    ]  # fmt: skip
+    assert gaps_of(*events) == {0.1: 8}
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_what_was_learnt_of_one_event_counts_only_its_like(separators: tuple[str, str]) -> None:
+    """The quick way: an event is counted unparsed only where nothing but its text differs."""
+
+    def form(text: str | None, **more: Any) -> bytes:
+        choice = {"index": 0, "delta": {"content": text}, "finish_reason": more.pop("finish", None)}
+        return json.dumps({"id": "1", "choices": [choice], **more}, separators=separators).encode()
+
+    events = [
+        (1, form("a")), (2, form("b")), (3, form('say "x"')), (4, form("\\")), (5, form("")), (6, form(None)),
+        (7, form("c", finish="length")), (8, form("", usage={"completion_tokens": 9})), (9, b"[DONE]"),
+    ]  # fmt: skip
+    quick, careful = read(*events), read(*events, keep=True)
+    for name in ("first", "first_content", "last", "chunks", "tokens", "finish_reason", "done", "error"):
+        assert getattr(quick, name) == getattr(careful, name), name
+    assert (quick.chunks, quick.last, quick.finish_reason, quick.tokens) == (5, 7, "length", 9)

@@ -19,7 +19,7 @@ from mock_server import DONE, USAGE, Mock, event
 
 from inferlift.artifacts import LoadRun
 from inferlift.errors import DeclarationError, Interrupted
-from inferlift.load import client, worker
+from inferlift.load import client, timed_server, worker
 from inferlift.load.client import LoadPlan, run
 from inferlift.load.samples import read_samples
 from inferlift.load.target import Target
@@ -126,14 +126,15 @@ def test_a_reset_after_the_first_byte_is_never_tried_again(go: Any) -> None:
 
 def test_latency_counts_from_the_schedule(go: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """100 sends planned 10 ms apart, the client blocked for 0.5 s at number 50: the backlog is in the p99."""
-    sent = worker.Worker._one
+    sent = worker.Worker._begin
 
-    async def block(self: worker.Worker, i: int, scheduled: float) -> None:
+    def block(self: worker.Worker, i: int, now: float) -> None:
         if i == 50:
             time.sleep(0.5)  # the whole client stands still
-        await sent(self, i, scheduled)
+            now = time.monotonic()
+        sent(self, i, now)
 
-    monkeypatch.setattr(worker.Worker, "_one", block)
+    monkeypatch.setattr(worker.Worker, "_begin", block)
     with Mock() as server:
         result = go(server, 100, schedule_s=tuple(k * 0.01 for k in range(100)))
     assert result.counts.ok == 100
@@ -174,6 +175,73 @@ def test_odd_streams(go: Any) -> None:
         result = go(server, 3)
     assert result.counts.ok == 3
     assert result.tokens_out == 6
+
+
+def test_texts_of_any_kind_are_counted_once_each(go: Any, tmp_path: Path) -> None:
+    """Through the quick way and the careful one, whatever stands in a text and however events are cut into chunks."""
+    texts = ["a", 'with "quotes"', "back\\slash", "中", "\u2028", "data: x\n\ndata: y", "}", "z" * 5000, "", "end"]
+    script = [(0.002, event({"content": text})) for text in texts]
+    script += [
+        (0.002, event({"content": "two"}) + event({"content": "more"})),
+        (0.0, event(finish_reason="stop") + DONE),
+    ]
+    with Mock(script=script) as server:
+        result = go(server, 8)
+    assert result.counts.ok == 8
+    assert {s["chunks"] for s in read_samples(tmp_path / "samples.jsonl")} == {len(texts) - 1 + 2}
+    assert result.gaps is not None
+    assert result.gaps.n == 8 * (len(texts) - 1 + 1)
+
+
+def test_time_per_token_is_by_usage_and_by_the_last_text(go: Any) -> None:
+    """4 texts in 0.15 s, 16 tokens, the usage record 0.2 s later: 10 ms a token."""
+    script = [(0.05, event({"content": "w"})) for _ in range(4)] + [(0.2, USAGE % (1, 16) + DONE)]
+    with Mock(script=script) as server:
+        result = go(server, 3, users=1)
+    assert result.per_token is not None
+    assert result.per_token.p50_ms == pytest.approx(10, abs=3)
+
+
+def test_goodput_has_the_errors_in_its_denominator(go: Any) -> None:
+    with Mock(fault=lambda i: "500" if i % 2 else None) as server:
+        result = go(server, 20, slo_total_ms=60_000)
+    assert result.goodput_share == 0.5
+    with Mock(first_s=0.02) as server:
+        assert go(server, 4, slo_ttft_ms=1).goodput_share == 0
+        assert go(server, 4).goodput_share is None
+
+
+def test_a_stall_is_told_once_and_nothing_is_filled_in(go: Any) -> None:
+    """Sends 10 ms apart, one answer 0.3 s late: the others are what they were, and there are as many as sent."""
+    with Mock(fault=lambda i: None, first_s=0.01) as server:
+        result = go(server, 60, schedule_s=tuple(k * 0.005 for k in range(60)))
+    assert result.total.n == 60
+    assert result.offered_rps == pytest.approx(200)
+
+
+def test_a_server_that_closes_each_connection(go: Any) -> None:
+    with Mock(fault=lambda i: "close_after") as server:
+        result = go(server, 30, users=3)
+    assert result.counts.ok == 30
+    assert result.connections == server.accepted >= 30
+
+
+def test_known_timing_is_told_as_it_is(tmp_path: Path) -> None:
+    """64 streams against the echo server in a process of its own: p95 within 5 % (after 5 ms) of its record."""
+    child = subprocess.Popen(
+        [sys.executable, timed_server.__file__, "0", "0.05", "0.01", "12"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdout is not None
+    port = int(child.stdout.readline())
+    result = run(LoadPlan(Target("127.0.0.1", port=port, tls=False), 192, ["x"], tmp_path / "s", users=64))
+    truth = json.loads(child.communicate()[0])
+    assert truth["peak"] == result.in_flight_peak == 64
+    assert result.kernel_times
+    for name, told in (("ttfts", result.ttft), ("totals", result.total)):
+        p95 = truth[name][-(-len(truth[name]) * 95 // 100) - 1] * 1000
+        assert told is not None
+        assert told.p95_ms == pytest.approx(p95, abs=5 + 0.05 * p95), name
 
 
 def test_without_streaming(go: Any) -> None:

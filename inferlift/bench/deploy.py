@@ -19,7 +19,7 @@ from inferlift import migration, place
 PROFILE = "demo"
 
 
-def deploy(root: Path, *, as_json: bool = False) -> int:
+def run(root: Path, *, as_json: bool = False) -> int:
     """Figures: demo_seconds, noop_seconds, noop_ratio (to bare pulumi + ansible), peak_rss_mb, list_seconds."""
     with tempfile.TemporaryDirectory(prefix="inferlift-bench-") as state:
         os.environ["INFERLIFT_STATE"] = state

@@ -1,0 +1,192 @@
+"""How latency and errors depend on the number of requests in flight, and what that says about 1000 users."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+
+import polars as pl
+
+from inferlift.artifacts.evidence import Extrapolation
+from inferlift.audit.figures import median_us, whole
+
+STRETCHES = 20
+USERS = 1000
+# 97.5 % quantile of Student's t for the degrees of freedom that a jackknife over n stretches leaves (n - 1).
+# Source: scipy.stats.t.ppf(0.975, n - 1)
+_T = {4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 11: 2.228, 12: 2.201, 13: 2.179, 14: 2.160,
+      15: 2.145, 16: 2.131, 17: 2.120, 18: 2.110, 19: 2.101, 20: 2.093}  # fmt: skip
+_LEAST = 10  # requests in a stretch
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Busier over quieter requests: medians of latency, and shares of errors."""
+
+    latency_ratio: float
+    n: int
+    middle: int  # quieter requests met at most this many in flight
+
+
+@dataclass(frozen=True)
+class Dependence:
+    """What depends on the number in flight, and how."""
+
+    at_1000: Extrapolation
+    growth: Growth | None
+    errors: tuple[float, float, int, bool] | None  # busier share, quieter share, n, beyond chance
+    serial: tuple[float, int, int] | None
+
+
+def dependence(rows: pl.DataFrame) -> Dependence:
+    """`rows`: level, duration (us), failed, answered; sorted by start."""
+    answered = rows["answered"]
+    return Dependence(
+        at_users(rows),
+        growth(rows["level"].filter(answered), rows["duration"].filter(answered)),
+        error_growth(rows["level"], rows["failed"]),
+        serial(rows),
+    )
+
+
+def growth(level: pl.Series, duration_us: pl.Series) -> Growth | None:
+    """None where there are fewer than 20 of either kind, or nothing ever ran at once."""
+    if len(level) < 40:
+        return None
+    middle = int(level.quantile(0.5, interpolation="lower") or 0)
+    busy = level > middle
+    if int(busy.sum()) < 20:  # most were at the highest level: split below it instead
+        busy, middle = level >= middle, middle - 1
+    quiet = ~busy
+    if int(busy.sum()) < 20 or int(quiet.sum()) < 20:
+        return None
+    low, high = median_us(duration_us.filter(quiet)), median_us(duration_us.filter(busy))
+    return Growth(high / low, len(level), middle) if low and high is not None else None
+
+
+def error_growth(level: pl.Series, failed: pl.Series) -> tuple[float, float, int, bool] | None:
+    """Shares of errors among busier and quieter requests, how many, and whether they differ beyond chance (95 %)."""
+    if len(level) < 40:
+        return None
+    middle = int(level.quantile(0.5, interpolation="lower") or 0)
+    busy = level > middle
+    if int(busy.sum()) < 20:
+        busy = level >= middle
+    n_busy, n_quiet = int(busy.sum()), int((~busy).sum())
+    if n_busy < 20 or n_quiet < 20:
+        return None
+    bad_busy, bad_quiet = int((failed & busy).sum()), int((failed & ~busy).sum())
+    p, q = bad_busy / n_busy, bad_quiet / n_quiet
+    low, _ = _wilson(bad_busy, n_busy)
+    _, high = _wilson(bad_quiet, n_quiet)
+    return p, q, n_busy + n_quiet, low > high
+
+
+def at_users(rows: pl.DataFrame, users: int = USERS) -> Extrapolation:
+    """`rows`: level, duration (us), failed, answered; sorted by start.
+
+    Mean latency of answered requests and share of errors as straight lines in the level; 95 % interval by a jackknife
+    that leaves out one stretch of time after the other, widened by Student's t.
+    """
+    n = rows.height
+    most = whole(rows["level"].max())
+    nothing = Extrapolation(
+        users=users, latency_ms=None, latency_low_ms=None, latency_high_ms=None, error_share=None, error_low=None,
+        error_high=None, most_in_flight=most, ms_per_request_in_flight=None, n=n, stretches=0,
+    )  # fmt: skip
+    stretches = min(STRETCHES, n // _LEAST)
+    if stretches < 4:
+        return nothing.model_copy(update={"why": f"{n} requests with a duration are too few for a line"})
+    if most < 3:
+        return nothing.model_copy(update={"why": f"never more than {most} in flight: nothing says what more would do"})
+    x, y = pl.col("level").cast(pl.Float64), pl.col("duration").cast(pl.Float64) / 1000
+    ok, bad = pl.col("answered"), pl.col("failed").cast(pl.Float64)
+    # fmt: off
+    wanted = [
+        ok.sum().cast(pl.Float64).alias("n"), x.filter(ok).sum().alias("x"), y.filter(ok).sum().alias("y"),
+        (x * x).filter(ok).sum().alias("xx"), (x * y).filter(ok).sum().alias("xy"),
+        pl.len().cast(pl.Float64).alias("en"), x.sum().alias("ex"), bad.sum().alias("ey"),
+        (x * x).sum().alias("exx"), (x * bad).sum().alias("exy"),
+    ]
+    # fmt: on
+    edges = [n * k // stretches for k in range(stretches + 1)]
+    sums = [rows[a:b].select(wanted).row(0) for a, b in itertools.pairwise(edges)]
+    latency = _jackknife([row[:5] for row in sums], users)
+    errors = _jackknife([row[5:] for row in sums], users)
+    if latency is None:
+        return nothing.model_copy(update={"why": "the number in flight hardly changes: no line can be drawn"})
+    value, low, high, slope = latency
+    told = {} if errors is None else dict(
+        zip(("error_share", "error_low", "error_high"), (min(max(v, 0.0), 1.0) for v in errors[:3]), strict=True)
+    )  # fmt: skip
+    far = f"{users / most:.0f} times the most in flight that the log saw ({most})" if users > most else ""
+    return nothing.model_copy(
+        update={
+            "latency_ms": max(value, 0.0), "latency_low_ms": max(low, 0.0), "latency_high_ms": max(high, 0.0), **told,
+            "ms_per_request_in_flight": slope, "stretches": stretches, "why": f"mean latency as a straight line; {far}",
+        }
+    )  # fmt: skip
+
+
+def serial(rows: pl.DataFrame) -> tuple[float, int, int] | None:
+    """How nearly latency is proportional to the number in flight: (exponent, n, most in flight).
+
+    The exponent of latency = a * level ^ b between medians of levels with at least 20 answered requests: about 1 where
+    requests are served one after the other, about 0 where they are served together. None for fewer than three levels,
+    or where they span less than a factor of three.
+    """
+    found = (
+        rows.lazy()
+        .filter(pl.col("answered") & (pl.col("duration") > 0))
+        .group_by("level")
+        .agg(pl.len().alias("n"), pl.col("duration").quantile(0.5, interpolation="lower").alias("median"))
+        .filter(pl.col("n") >= 20)
+        .sort("level")  # sums of floats depend on their order
+        .collect()
+    )
+    if found.height < 3 or found["level"][-1] < 3 * found["level"][0]:
+        return None
+    weight = found["n"].cast(pl.Float64)
+    x, y = found["level"].cast(pl.Float64).log(), found["median"].cast(pl.Float64).log()
+    total = float(weight.sum())
+    mx, my = float((weight * x).sum()) / total, float((weight * y).sum()) / total
+    spread = float((weight * (x - mx) ** 2).sum())
+    if spread <= 0:
+        return None
+    return float((weight * (x - mx) * (y - my)).sum()) / spread, int(total), whole(found["level"].max())
+
+
+def _jackknife(rows: list[tuple[float, ...]], at: float) -> tuple[float, float, float, float] | None:
+    """(value, low, high, slope) of the line at `at`, from sums (n, x, y, xx, xy) of each stretch."""
+    whole = tuple(map(sum, zip(*rows, strict=True)))
+    line = _line(whole)
+    if line is None:
+        return None
+    value, count = line[0] + line[1] * at, len(rows)
+    left_out = []
+    for row in rows:
+        other = _line(tuple(a - b for a, b in zip(whole, row, strict=True)))
+        if other is None:
+            return None
+        left_out.append(other[0] + other[1] * at)
+    mean = math.fsum(left_out) / count
+    deviation = math.sqrt((count - 1) / count * math.fsum((v - mean) ** 2 for v in left_out))
+    half = _T[count] * deviation
+    return value, value - half, value + half, line[1]
+
+
+def _line(sums: tuple[float, ...]) -> tuple[float, float] | None:
+    n, x, y, xx, xy = sums
+    spread = n * xx - x * x
+    if n < 2 or spread <= 1e-9 * max(n * xx, 1.0):
+        return None
+    slope = (n * xy - x * y) / spread
+    return (y - slope * x) / n, slope
+
+
+def _wilson(k: int, n: int) -> tuple[float, float]:
+    z, p = 1.96, k / n
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return middle - half, middle + half

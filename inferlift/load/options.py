@@ -1,0 +1,133 @@
+"""The standalone test's options as a command line gives them: texts and numbers, empty where not given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from inferlift.errors import DeclarationError
+from inferlift.load.endpoint import Sent
+from inferlift.load.standalone import Asked
+from inferlift.profile import Targets
+
+
+def asked(
+    urls: Sequence[str],
+    *,
+    requests: int = 1000,
+    users: int = 0,
+    rate: float = 0.0,
+    arrivals: str = "poisson",
+    shape: str = "",
+    seed: int = 0,
+    knee: float = 0.0,
+    protocol: str = "chat",
+    prompts: str = "",
+    max_tokens: int = 16,
+    stream: bool = True,
+    cached: bool = False,
+    model: str = "",
+    extra: str = "",
+    body: str = "",
+    rows: str = "",
+    images: Sequence[str] = (),
+    field: str = "",
+    check: str = "",
+    p95_ttft: float = 0.0,
+    p95_total: float = 0.0,
+    error_share: float = 0.01,
+    quality: str = "",
+    quality_share: float = 0.9,
+    key: str = "",
+    key_header: str = "Authorization",
+    ca: str = "",
+    prices: Sequence[str] = (),
+    currency: str = "USD",
+    warm_up: int = -1,
+    idle: float = 0.0,
+    self_check: bool = True,
+    timeout: float = 120.0,
+    deadline: float = 0.0,
+    folder: str = "",
+    html: str = "",
+    junit: str = "",
+) -> Asked:
+    """Raises DeclarationError for what contradicts itself or cannot be.
+
+    `body` is a Jinja template (protocol http) or tensors (kserve); times of targets in ms, other times in seconds;
+    a price is by the hour, "-" where it is not known; users go neither with a rate nor with a shape.
+    """
+    for name, value in (("users", users), ("rate", rate), ("knee", knee), ("p95-ttft", p95_ttft),
+                        ("p95-total", p95_total), ("idle", idle), ("deadline", deadline)):  # fmt: skip
+        if value < 0:
+            raise DeclarationError(f"--{name} is not negative, got {value:g}")
+    if timeout <= 0:
+        raise DeclarationError(f"--timeout is above zero, got {timeout:g}")
+    if p95_ttft and p95_total and p95_ttft > p95_total:
+        raise DeclarationError(
+            f"the first token ({p95_ttft:g} ms) may come later than the last byte ({p95_total:g} ms)"
+        )
+    for name, share in (("error-share", error_share), ("quality-share", quality_share)):
+        if not 0 <= share <= 1:
+            raise DeclarationError(f"--{name} lies between 0 and 1, got {share:g}")
+    tensors = protocol.startswith("kserve")
+    return Asked(
+        urls=tuple(urls),
+        requests=requests,
+        users=users or None,
+        rate=rate or None,
+        arrivals=arrivals,
+        shape=_path(shape),
+        seed=seed,
+        find_knee=knee or None,
+        sent=Sent(
+            protocol=protocol,
+            texts=_path(prompts),
+            max_tokens=max_tokens,
+            stream=stream,
+            fresh=not cached,
+            model=model or None,
+            extra=extra or None,
+            body=None if tensors else _path(body),
+            rows=_path(rows),
+            tensors=_path(body) if tensors else None,
+            images=tuple(Path(image) for image in images),
+            field=field or None,
+            check=check or None,
+        ),
+        targets=Targets(
+            p95_ttft_ms=p95_ttft or None,
+            p95_total_ms=p95_total or None,
+            error_share=error_share,
+            quality=quality_share if quality else None,
+        ),
+        quality=_path(quality),
+        key=key or None,
+        key_header=key_header,
+        ca=ca or None,
+        prices=tuple(map(_price, prices)),
+        currency=currency,
+        warm_up=None if warm_up < 0 else warm_up,
+        idle_s=idle or None,
+        check_self=self_check,
+        timeout_s=timeout,
+        deadline_s=deadline or None,
+        folder=_path(folder),
+        html=_path(html),
+        junit=_path(junit),
+    )
+
+
+def _path(text: str) -> Path | None:
+    return Path(text) if text else None
+
+
+def _price(text: str) -> float | None:
+    if text in ("", "-"):
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise DeclarationError(
+            f"{text!r} is no price by the hour", why="a number, or - where it is not known"
+        ) from None

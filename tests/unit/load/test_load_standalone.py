@@ -1,0 +1,263 @@
+"""The load test of any endpoint: table, JSON, HTML, JUnit, exit codes, and what is refused before anything is sent."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mock_server import Mock
+
+from inferlift.errors import DeclarationError
+from inferlift.load import columns
+from inferlift.load.endpoint import Sent, target
+from inferlift.load.idle import after_idle
+from inferlift.load.options import asked
+from inferlift.load.plan import LoadPlan
+from inferlift.load.protocols import Chat, KServe, KServeGrpc
+from inferlift.load.selfcheck import self_check
+from inferlift.load.standalone import Asked, standalone
+from inferlift.load.target import Target
+from inferlift.profile import Targets
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    # the stand-in shares this process's interpreter, which can really hold the client up; see the test of that
+    monkeypatch.setattr("inferlift.load.result.client_limit", lambda *_: "")
+
+    def _go(*servers: Mock, **more: Any) -> tuple[int, dict[str, Any]]:
+        said: list[str] = []
+        urls = tuple(f"http://127.0.0.1:{server.port}" for server in servers)
+        wanted = Asked(urls, **({"requests": 40, "users": 4, "check_self": False, "folder": tmp_path / "out"} | more))
+        code = standalone(wanted, as_json=True, say=lambda _: None, out=said.append)
+        assert len(said) == 1
+        return code, json.loads(said[0])
+
+    return _go
+
+
+def test_one_endpoint(go: Any, tmp_path: Path) -> None:
+    with Mock(tokens=3) as server:
+        code, found = go(server)
+    assert (code, found["ok"], found["verdict"]) == (0, True, "pass")
+    figures = found["figures"]
+    assert (figures["planned"], figures["ok"], figures["error_share"]) == (40, 40, 0)
+    assert figures["ttft_p95_ms"] > 0
+    assert figures["quality"] is None
+    assert found["endpoints"][0]["warm_up"]["ok"] == 8
+    assert server.requests == 48  # the warm-up is sent and is in no figure
+    assert found["endpoints"][0]["run"]["body"]["stream"] is True
+    assert len(columns.read(tmp_path / "out" / "1.npz")["total_ms"]) == 40
+
+
+def test_a_server_that_answers_only_500_is_exit_1(go: Any) -> None:
+    with Mock(fault=lambda i: "500") as server:
+        code, found = go(server)
+    assert (code, found["ok"], found["verdict"]) == (1, False, "fail")
+    assert found["endpoints"][0]["run"]["counts"]["errors"] == {"http_5xx": 40}
+
+
+def test_one_in_ten_never_answers(go: Any) -> None:
+    with Mock(fault=lambda i: "hang" if i % 10 == 9 else None) as server:
+        code, found = go(server, warm_up=0, timeout_s=0.2)
+    assert code == 1
+    assert found["endpoints"][0]["run"]["counts"]["errors"] == {"timeout": 4}
+
+
+def test_too_few_samples_decide_nothing(go: Any) -> None:
+    with Mock() as server:
+        code, found = go(server, requests=5, targets=Targets(p95_total_ms=1000))
+    assert (code, found["ok"]) == (3, None)
+
+
+def test_a_client_that_was_the_limit_passes_nothing(go: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferlift.load.result.client_limit", lambda *_: "it was slow")
+    with Mock() as server:
+        code, found = go(server)
+    assert (code, found["verdict"]) == (3, "inconclusive")
+
+
+def test_two_endpoints_by_the_same_requests(go: Any, tmp_path: Path) -> None:
+    page, junit = tmp_path / "page.html", tmp_path / "gates.xml"
+    with Mock(first_s=0.005) as fast, Mock(first_s=0.25) as slow:
+        code, found = go(
+            fast, slow, prices=(3.6, None), html=page, junit=junit, users=20, targets=Targets(p95_ttft_ms=200)
+        )
+        assert sorted(fast.bodies) == sorted(slow.bodies)
+    assert code == 1
+    first, second = found["endpoints"]
+    assert (first["verdict"], second["verdict"]) == ("pass", "fail")
+    moved = second["against_first"]["ttft_p95_ms"]
+    assert moved["sure"]
+    assert 50 < moved["low"] <= moved["value"] <= moved["high"] < 500
+    assert first["figures"]["cost_per_1000"] == pytest.approx(1 / first["figures"]["requests_per_s"])
+    assert second["figures"]["cost_per_1000"] is None
+    suites = ET.parse(junit).getroot()
+    assert [(s.get("failures"), s.get("errors")) for s in suites] == [("0", "0"), ("1", "0")]
+    text = page.read_text()
+    HTMLParser().feed(text)
+    assert text.count("<polyline") >= 6
+    assert "http" not in text.replace("http://127.0.0.1", "")  # nothing is fetched from anywhere
+
+
+def test_undecided_is_no_pass_in_junit(go: Any, tmp_path: Path) -> None:
+    with Mock() as server:
+        go(server, requests=5, junit=tmp_path / "x.xml", targets=Targets(p95_total_ms=1000))
+    assert ET.parse(tmp_path / "x.xml").getroot()[0].get("errors") != "0"
+
+
+def test_the_table_says_what_was_sent_and_what_is_excluded(tmp_path: Path) -> None:
+    said: list[str] = []
+    with Mock() as server:
+        wanted = Asked((f"127.0.0.1:{server.port}",), 40, users=2, folder=tmp_path, check_self=False, idle_s=0.0)
+        assert standalone(wanted, say=lambda _: None, out=said.append) == 0
+    for text in (
+        "warm-up, not in the figures",
+        "first body as sent",
+        "prefix cache avoided",
+        "after 0 s idle",
+        "verdict: pass",
+    ):
+        assert text in said[0], text
+
+
+def test_by_rate_and_by_shape(go: Any, tmp_path: Path) -> None:
+    shape = {"gaps_s": [0.1, 0.3], "request_bytes": [], "routes": {}, "per_minute_peak": 1, "in_flight_peak": 1}
+    path = tmp_path / "shape.json"
+    path.write_text(json.dumps(shape))
+    with Mock() as server:
+        for more in ({"rate": 200.0}, {"rate": 200.0, "shape": path}):
+            code, found = go(server, users=None, **more)
+            assert found["endpoints"][0]["run"]["offered_rps"] == pytest.approx(200, rel=0.35)
+            assert code in (0, 3)
+        _, found = go(server, users=None, rate=200.0, arrivals="ramp")
+        assert found["endpoints"][0]["run"]["offered_rps"] == pytest.approx(110, rel=0.01)
+        with pytest.raises(DeclarationError, match="unknown arrivals"):
+            go(server, users=None, rate=200.0, arrivals="x")
+
+
+def test_the_knee(go: Any) -> None:
+    limits = Targets(p95_total_ms=100)
+    with Mock(slots=4, first_s=0.02) as server:  # 200 a second at most
+        _, found = go(
+            server, users=None, rate=100.0, find_knee=1000.0, knee_seconds=0.2, targets=limits, requests=20, warm_up=0
+        )
+    knee = found["endpoints"][0]["knee"]
+    assert knee["bounded"]
+    assert knee["rate"] is None or knee["rate"] < 700
+
+
+def test_quality_on_both_sides(go: Any, tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_text("\n".join(json.dumps({"prompt": f"say {k}", "answer": str(k)}) for k in range(12)))
+    right = Mock(reply=lambda body: body["messages"][0]["content"])
+    with right as good, Mock(reply=lambda body: "no idea") as bad:
+        code, found = go(good, bad, quality=path, targets=Targets(quality=0.9))
+    assert code == 1
+    assert [e["figures"]["quality"] for e in found["endpoints"]] == [1.0, 0.0]
+    assert found["endpoints"][1]["against_first"]["quality"]["sure"]
+
+
+def test_a_key_is_sent_and_written_nowhere(go: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER_KEY", "planted-4711")
+    with Mock(key="planted-4711") as server:
+        code, found = go(server, key="env:USER_KEY", key_header="X-Api-Key", html=tmp_path / "p.html")
+    assert code == 0
+    written = [p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()]
+    assert all(b"planted" not in text for text in [*written, json.dumps(found).encode()])
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ({"users": 4, "rate": 1.0}, "do not go together"),
+        ({"prices": (1.0, 2.0)}, "2 prices for 1"),
+        ({"key": "env:NOT_SET_ANYWHERE"}, "cannot be read"),
+        ({"key": "secret-in-plain"}, "cannot be read"),
+        ({"requests": 0}, "at least one request"),
+        ({"users": None, "shape": Path("/nonexistent")}, "no traffic shape"),
+        ({"quality": Path("/nonexistent")}, "cannot be read"),
+        ({"sent": Sent("telepathy")}, "unknown protocol"),
+        ({"sent": Sent("http")}, "needs a body"),
+        ({"sent": Sent("kserve")}, "needs a model"),
+        ({"sent": Sent("image")}, "at least one file"),
+        ({"sent": Sent(extra="[1]")}, "no JSON object"),
+    ],
+)
+def test_refused_before_anything_is_sent(go: Any, more: dict[str, Any], told: str) -> None:
+    with Mock() as server:
+        with pytest.raises(DeclarationError, match=told):
+            go(server, **more)
+        assert server.requests == 0
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "http://x:99999", "http://user:pass@x/", "http://x:a"])
+def test_what_is_no_endpoint(url: str) -> None:
+    with pytest.raises(DeclarationError) as error:
+        target(url, Chat(["a"]))
+    assert "pass" not in str(error.value).replace("http://user:pass@x/", "")
+
+
+def test_urls() -> None:
+    tensor = [[{"name": "x", "shape": [1], "datatype": "INT8", "data": [1]}]]
+    assert target("h:81", Chat(["a"])).url == "http://h:81/v1/chat/completions"
+    assert target("https://h/own?x=1", Chat(["a"])).url == "https://h/own?x=1"
+    assert target("http://h", KServe("m", tensor)).route == "/v2/models/m/infer"
+    assert target("http://h:8001", KServeGrpc("m", tensor)).route == "/inference.GRPCInferenceService/ModelInfer"
+    assert target("https://[::1]:8443/", Chat(["a"])).name == "::1"
+
+
+def test_first_answer_after_a_pause(tmp_path: Path) -> None:
+    """A server that drops its model when nobody asks is told from one that keeps it."""
+    slept: list[float] = []
+    with Mock(first_s=0.005) as server:
+        plan = LoadPlan(Target("127.0.0.1", port=server.port, tls=False), 1, ["a"], tmp_path / "s.jsonl", users=1)
+
+        def pause(seconds: float) -> None:
+            slept.append(seconds)
+            server.first_s = 0.2
+
+        kept = after_idle(plan, 1, sleep=slept.append)
+        loaded = after_idle(plan, 60, sleep=pause)
+    assert slept == [1, 60]
+    assert kept.kept
+    assert loaded.kept is False
+    assert loaded.added_ms is not None
+    assert loaded.added_ms > 100
+    with Mock(fault=lambda i: "500") as server:
+        plan = LoadPlan(Target("127.0.0.1", port=server.port, tls=False), 1, ["a"], tmp_path / "s.jsonl", users=1)
+        assert after_idle(plan, 0, sleep=slept.append).added_ms is None
+
+
+def test_the_self_check_says_what_this_machine_can_drive() -> None:
+    drive = self_check(users=8, requests=100)
+    assert drive.stream_rps > 50
+    assert drive.plain_rps > 100
+    assert "requests/s" in str(drive)
+
+
+def test_options_as_typed() -> None:
+    found = asked(
+        ["http://h"], users=4, prices=["1.5"], body="t.json", protocol="kserve", model="m", idle=3, cached=True
+    )
+    assert (found.users, found.rate, found.prices, found.idle_s) == (4, None, (1.5,), 3)
+    assert found.sent.tensors == Path("t.json")
+    assert found.sent.body is None
+    assert not found.sent.fresh
+    assert found.targets.quality is None
+    assert asked(["http://h"], prices=["-", "2"]).prices == (None, 2.0)
+    assert asked(["http://h"], quality="q.jsonl").targets.quality == 0.9
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"users": -1}, {"rate": -1.0}, {"timeout": 0.0}, {"prices": ["cheap"]}, {"p95_ttft": 9.0, "p95_total": 5.0},
+     {"error_share": 2.0}, {"quality_share": -0.1}],
+)  # fmt: skip
+def test_options_that_cannot_be(wrong: dict[str, Any]) -> None:
+    with pytest.raises(DeclarationError):
+        asked(["http://h"], **wrong)
