@@ -31,7 +31,10 @@ def test_killed_at_every_boundary_and_inside_the_engines(small: Lab, tmp_path: P
             signal.SIGKILL,
             lambda: _open(killed, "configure") and "Write the files" in _newest_log(killed),
         ),
-        "inside the load test": (signal.SIGTERM, lambda: _open(killed, "requests") and _samples(killed, "load-new") > 10),
+        "inside the load test": (
+            signal.SIGTERM,
+            lambda: _open(killed, "requests") and _samples(killed, "load-new") > 10,
+        ),
         "inside a DNS write": (signal.SIGKILL, lambda: _open(killed, "set_weight")),
         "while users are moved": (signal.SIGINT, lambda: _samples(killed, "switch") > 3),
     }

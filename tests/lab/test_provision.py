@@ -25,6 +25,7 @@ from inferlift.provision import (
     destroy_fleet,
     destroy_world,
     drift_fleet,
+    leftovers,
     power_off,
     power_on,
     preview_fleet,
@@ -33,7 +34,6 @@ from inferlift.provision import (
     verify_fleet,
     verify_world,
 )
-from inferlift.provision import leftovers
 from inferlift.provision import targets as targets_module
 from inferlift.provision.models import container_name
 from inferlift.provision.podman import Podman

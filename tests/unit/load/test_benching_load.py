@@ -38,4 +38,4 @@ def test_little_is_added_to_a_fresh_environment() -> None:
 def test_every_usual_peer_has_its_script() -> None:
     for name in bench.USUAL:
         assert (ROOT / "templates" / "load" / f"peer_{name}.py").is_file()
-    assert Path(bench.__file__).parents[1] / "load".joinpath("timed_server.py").is_file()
+    assert (Path(bench.__file__).parents[1] / "load" / "timed_server.py").is_file()

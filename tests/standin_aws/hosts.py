@@ -1,0 +1,126 @@
+"""Stand-in: a lab host for each instance, at the address that moto gave it, on one podman network a VPC.
+
+The host takes its key and its name from the instance's user data, as cloud-init would. Fixed addresses of the front
+are further addresses of the gateway's own: that a load balancer forwards is not shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from inferlift import process
+from inferlift.provision.aws import naming
+from inferlift.provision.podman import _BOOT
+
+LABEL = "inferlift.standin"
+# CPUs and MiB by role: an instance's own size would not fit on a test machine
+SIZES = {"gateway": ("1", 384), "model": ("0.7", 1500), "monitor": ("0.5", 384), "bastion": ("0.2", 128)}
+
+
+class Hosts:
+    """Containers of one test, by label. `network`: a /16 that everything lies in."""
+
+    def __init__(self, name: str, network: str, image: str, env: dict[str, str]) -> None:
+        self.name, self.network, self.image = name, ipaddress.IPv4Network(network), image
+        self._env = {**process.unmarked(), **env}
+        self._fronts: list[str] = []
+        self.sweep()
+        self._podman(
+            "network", "create", "--disable-dns", "--label", f"{LABEL}={name}", "--subnet", network,
+            "--gateway", str(self.network[1]), name,
+        )  # fmt: skip
+
+    def addresses(self) -> Iterator[str]:
+        """Fixed addresses, from the last /24 of the network."""
+        last = list(self.network.subnets(new_prefix=24))[-1]
+        return (str(last[n]) for n in itertools.count(10))
+
+    def boot(self, instance: Any) -> str:
+        """The instance's host; returns its public host key."""
+        tags = {t["key"]: t["value"] for t in instance.get_tags()}
+        role = tags.get(naming.ROLE, "model")
+        config = yaml.safe_load(_text(instance.user_data))
+        key = config["users"][0]["ssh_authorized_keys"][0]
+        cpus, mib = SIZES[role]
+        rights = ["--privileged"] if role == "model" else ["--cap-add", "NET_ADMIN"]
+        name = self._container(instance.id)
+        self._podman(
+            "run", "--detach", "--name", name, "--hostname", config["hostname"], "--label", f"{LABEL}={self.name}",
+            "--label", f"role={role}", "--runtime", "runc", "--ulimit", "nofile=20000:20000",
+            "--ulimit", "nproc=20000:20000", *rights, "--systemd=always", "--cpus", cpus, "--memory", f"{mib}m",
+            "--network", self.name, "--ip", instance.private_ip, "--pull", "never", self.image, "/sbin/init",
+        )  # fmt: skip
+        host_key = self._ready(name, key)
+        if role == "gateway":
+            for address in self._fronts:
+                self._add_address(name, address)
+        return host_key
+
+    def front(self, address: str) -> None:
+        """A fixed address of the front: gateways that run answer at it, and those that come."""
+        self._fronts.append(address)
+        for name in self._names("--filter", "label=role=gateway"):
+            self._add_address(name, address)
+
+    def stop(self, instance: str) -> None:
+        self._try("kill", self._container(instance))
+
+    def start(self, instance: str) -> None:
+        self._podman("start", self._container(instance))
+
+    def remove(self, instance: str) -> None:
+        self._try("rm", "--force", "--time", "0", self._container(instance))
+
+    def sweep(self) -> None:
+        """Everything with this label, whoever left it."""
+        for name in self._names("--all"):
+            self._try("rm", "--force", "--time", "0", name)
+        if self.name in self._podman("network", "ls", "--format", "{{.Name}}").split():
+            self._podman("network", "rm", self.name)
+
+    # --- helpers -------------------------------------------------------------------------------------------------
+
+    def _ready(self, name: str, key: str) -> str:
+        deadline = time.monotonic() + 240
+        while True:
+            done = process.run(
+                ["podman", "exec", "-i", name, "sh", "-c", _BOOT], timeout_s=60, stdin=key + "\n", env=self._env,
+                check=False,
+            )  # fmt: skip
+            if done.returncode == 0 and done.stdout.startswith("ssh-ed25519 "):
+                return " ".join(done.stdout.split()[:2])
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"{name} does not boot: {(done.stderr or done.stdout)[-300:]}")
+            time.sleep(0.2)
+
+    def _add_address(self, name: str, address: str) -> None:
+        self._try("exec", name, "ip", "addr", "add", f"{address}/32", "dev", "eth0")
+
+    def _container(self, instance: str) -> str:
+        return f"{self.name}-{instance}"
+
+    def _names(self, *filters: str) -> list[str]:
+        return self._podman("ps", "--filter", f"label={LABEL}={self.name}", "--format", "{{.Names}}", *filters).split()
+
+    def _podman(self, *arguments: str) -> str:
+        return process.run(["podman", *arguments], timeout_s=240, env=self._env).stdout.strip()
+
+    def _try(self, *arguments: str) -> None:
+        process.run(["podman", *arguments], timeout_s=120, env=self._env, check=False)
+
+
+def _text(user_data: Any) -> str:
+    """User data as moto keeps it: base64, once or twice."""
+    text = str(user_data)
+    for _ in range(2):
+        if text.lstrip().startswith("#cloud-config"):
+            break
+        text = base64.b64decode(text).decode()
+    return text
