@@ -21,6 +21,8 @@ def _guard(work: Callable[[], int | None]) -> None:
 
     try:
         code = work() or 0
+    except BrokenPipeError:
+        raise  # who reads us has seen enough
     except InferliftError as error:
         print(f"inferlift: {error}", file=sys.stderr)
         raise Exit(code=error.exit_code) from None
@@ -204,14 +206,29 @@ scale = _stage_task("scale", "Replicas for the peak and one spare; accepted with
 watch = _stage_task("watch", "Judge the moved workload from stored history.")
 
 
-@task(help={**_PROFILE, **_JSON, **_VERBOSE, "explain": "formulas with their numbers, checks, chain, timeline"})
-def size(c: Context, profile: str = "demo", json: bool = False, explain: bool = False, verbose: bool = False) -> None:
+@task(
+    help={
+        **_PROFILE,
+        **_JSON,
+        **_VERBOSE,
+        "explain": "formulas with their numbers, checks, chain, timeline",
+        "evidence": "what an audit found: the JSON of `audit --logs ... --json`",
+    }
+)
+def size(
+    c: Context,
+    profile: str = "demo",
+    json: bool = False,
+    explain: bool = False,
+    verbose: bool = False,
+    evidence: str = "",
+) -> None:
     """What the workload needs, which offer serves it, what that costs, and whether to move at all."""
 
     def work() -> int:
         from inferlift.commands import size as run
 
-        return run(profile, as_json=json, explain=explain, verbose=verbose)
+        return run(profile, as_json=json, explain=explain, verbose=verbose, evidence=evidence)
 
     _guard(work)
 

@@ -82,14 +82,16 @@ def stage(name: str, profile: str, *, as_json: bool = False, verbose: bool = Fal
     return 0
 
 
-def size(profile: str, *, as_json: bool = False, explain: bool = False, verbose: bool = False) -> int:
+def size(
+    profile: str, *, as_json: bool = False, explain: bool = False, verbose: bool = False, evidence: str = ""
+) -> int:
     """The plan. Where a migration of the profile has begun, on its evidence, and kept as its stage's result."""
     from inferlift.prices import age_note, oldest
     from inferlift.sizing.show import figures, lines
     from inferlift.stages._plan import price_dates
 
     where = place(profile, planning=True)
-    found = _planned(where, profile, verbose=verbose)
+    found = _planned(where, profile, verbose=verbose, evidence=evidence)
     note = age_note(oldest(price_dates(found)), datetime.date.today())
     if as_json:
         body = found.model_dump(mode="json")
@@ -109,24 +111,29 @@ def size(profile: str, *, as_json: bool = False, explain: bool = False, verbose:
     if note:
         print(f"prices     {note}")
     if not explain:
-        print(f"next: ./invoke size --profile {profile} --explain (formulas, checks, timeline), ./invoke tco")
+        print(
+            f"next: ./invoke size --profile {profile} --explain (formulas, checks, timeline), ./invoke tco --profile {profile}"
+        )
     return 0
 
 
-def _planned(where: Place, profile: str, *, verbose: bool) -> Sizing:
+def _planned(where: Place, profile: str, *, verbose: bool, evidence: str = "") -> Sizing:
+    from inferlift.drafting import read_evidence
     from inferlift.stages._plan import planned
 
-    evidence = None
+    if evidence:
+        return planned(where.profile, read_evidence(callers(evidence)))
+    found = None
     if where.folder.exists():
         with looking(where, "size") as ctx:
-            evidence = ctx.optional("audit", Evidence)
-        if evidence is not None and os.geteuid() == 0:
+            found = ctx.optional("audit", Evidence)
+        if found is not None and os.geteuid() == 0:
             with session(where, f"size --profile {profile}", options=Options(explicit=True), verbose=verbose) as ctx:
                 kept = advance(ctx, stages()["size"], again=True)
                 write_report(ctx)
                 if isinstance(kept, Sizing):
                     return kept
-    return planned(where.profile, evidence)
+    return planned(where.profile, found)
 
 
 def audit_files(logs: str, **given: Any) -> int:

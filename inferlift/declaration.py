@@ -99,13 +99,13 @@ def _find(name_or_path: str, root: Path) -> Path:
         raise DeclarationError(
             f"there is no profile {asked!r}{hint}",
             why=f"profiles are the files profiles/NAME.yaml; there are: {', '.join(known) or 'none'}",
-            next_command=f"./invoke deploy --profile {near or (known[0] if known else 'PATH')}",
+            next_command=f"--profile {near or (known[0] if known else 'PATH')}, or ./invoke profiles",
         )
     other = _nearest_file(path)
     raise DeclarationError(
         f"{_short(path, root)}: no such file{f'; did you mean {other}?' if other else ''}",
         why="--profile takes the name of a profile or the path of a profile file",
-        next_command=f"./invoke deploy --profile {other or (known[0] if known else 'NAME')}",
+        next_command=f"--profile {other or (known[0] if known else 'NAME')}, or ./invoke profiles",
     )
 
 

@@ -95,7 +95,7 @@ class Unreachable(Artifact):
 class Alternative(Artifact):
     """What else could be done: nearly as asked for less, in another format, as a service."""
 
-    kind: Literal["nearly", "format", "service"]
+    kind: Literal["nearly", "safe", "format", "service"]
     name: str
     per_1000: Figure
     why: str

@@ -50,6 +50,9 @@ class Requests(Section):
     )
     image_width: int | None = Field(None, gt=0, le=100_000, description="pixels of an image as it is sent")
     image_height: int | None = Field(None, gt=0, le=100_000, description="pixels of an image as it is sent")
+    image_tokens: int | None = Field(
+        None, gt=0, description="tokens that the model makes of one image; null: by its family and the image's size"
+    )
     images_per_request: int = Field(1, gt=0, description="images in one request, where the task has images")
     cpu_ms: float | None = Field(
         None,

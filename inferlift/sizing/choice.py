@@ -11,6 +11,7 @@ from inferlift.artifacts import Basis, Figure, Offer, OfferResult
 from inferlift.profile import Profile
 from inferlift.sizing.capacity import needed_replicas
 from inferlift.sizing.copies import Known, said
+from inferlift.sizing.hardware import assumed
 from inferlift.sizing.reach import TOKENS_PER_S, Served, Unserved, no_memory
 from inferlift.sizing.serving import serve
 
@@ -36,7 +37,6 @@ class Row:
     per_1000: Figure
     usd_per_hour: Figure
     misses: tuple[tuple[str, float, float], ...]  # target, wanted, reached
-    cost_limited: bool = False  # a target limits the cost
     doubtful: tuple[str, ...] = ()  # targets met by the prediction, not by the unlucky end of its range
 
     @property
@@ -68,12 +68,14 @@ def compare(terms: Terms, offers: Sequence[Offer], known: Known | None = None) -
     return [row(terms, offer, known) for offer in offers]
 
 
-def preference(found: Row) -> tuple[bool, int, int, bool, float, float, str]:
-    """Usable ones first, then fewest targets missed, then fewest in doubt, known prices, then the cheapest."""
+def preference(found: Row) -> tuple[bool, int, bool, int, float, float, str]:
+    """Usable ones first, then fewest targets of speed missed, known prices, the cost target, then the cheapest.
+
+    An offer whose price nobody knows is chosen only where no priced one is as fast as asked.
+    """
     price = found.cost_per_hour.value
-    # what nobody knows is no proof that a limit is kept
-    missed = len(found.misses) + (found.cost_limited and found.per_1000.value is None)
-    return found.served is None, missed, len(found.doubtful), price is None, price or 0.0, found.short, found.name
+    slow = sum(key != COST for key, _, _ in found.misses)
+    return found.served is None, slow, price is None, len(found.misses) - slow, price or 0.0, found.short, found.name
 
 
 def row(terms: Terms, offer: Offer, known: Known) -> Row:
@@ -95,6 +97,8 @@ def row(terms: Terms, offer: Offer, known: Known) -> Row:
         return Row(offer, found.name, None, why, nothing, 0, 0, sold, per_hour, per_1000, no_price, ())
     rate = terms.measured or Figure(value=found.rate, unit="requests/s", basis="predicted", source=found.explain)
     each = rate.value or found.rate
+    if terms.measured is None and found.need is not None:
+        each *= assumed("peak_utilisation")  # arrivals are no clockwork: what is full all the time has a queue
     replicas = needed_replicas(
         terms.peak or 0.0,
         each,
@@ -117,7 +121,7 @@ def row(terms: Terms, offer: Offer, known: Known) -> Row:
     in_usd = Figure(value=usd, unit="USD/h", basis=known_basis, source=source, at=date or None)
     return Row(
         offer, found.name, found, why, rate, replicas, spare, sold, per_hour, per_1000, in_usd, tuple(misses),
-        limit is not None, tuple(found.doubtful(profile)),
+        tuple(found.doubtful(profile)),
     )  # fmt: skip
 
 
@@ -160,7 +164,9 @@ def _reason(found: Row, best: Row, currency: str) -> str:
         return missed
     if found.cost_per_hour.value is None:
         return f"fits, but its price is unknown ({found.usd_per_hour.source})"
-    return f"fits, dearer than {best.name}"
+    if best.cost_per_hour.value is None or found.cost_per_hour.value >= best.cost_per_hour.value:
+        return f"fits, not cheaper than {best.name}"
+    return f"fits and is cheaper, but comes after {best.name}"
 
 
 def _price(profile: Profile, offer: Offer) -> tuple[Sold, float | None, Basis, str, str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from inferlift.artifacts import Interval, Memory, Offer
@@ -19,13 +20,14 @@ from inferlift.sizing.reach import (
     Unserved,
     context_of,
     image_context,
+    network_ms,
     no_memory,
     over,
-    unlucky,
 )
+from inferlift.sizing.roofline import flops_rate
 from inferlift.sizing.speed import Range, predict
 
-DOUBT_COUNTS = 0.5  # a choice: to be sure of the targets may cost half of the rate
+MOST_OF_FLOPS = 0.74
 MOST_AT_ONCE = 256  # vLLM's default for max_num_seqs, https://docs.vllm.ai/en/latest/configuration/engine_args.html
 
 
@@ -43,11 +45,6 @@ class Copy:
     explain: str
     beyond: str
     short: float  # by how much targets are missed, as shares added up; 0: all are met
-    doubt: float  # the same at the unlucky end of the ranges
-
-    def rank(self, copies: int) -> tuple[float, float]:
-        """Fewest targets missed, then the highest rate of so many copies, where a sure one counts more."""
-        return self.short, -self.rate * copies * (1.0 if self.doubt == 0 else DOUBT_COUNTS)
 
 
 Known = dict[tuple[object, ...], Copy | str]
@@ -66,7 +63,7 @@ def on_gpu(profile: Profile, offer: Offer, gpu: Gpu, known: Known) -> Served | U
             whys.append(copy)
             continue
         copies = offer.gpu_count // layout.gpus
-        found.append((copy.rank(copies), copy, copies))
+        found.append(((copy.short, -copy.rate * copies), copy, copies))
     if not found:
         # the largest layout comes nearest: its reason says what is missing
         why = whys[-1] if whys else "the model cannot be split over its GPUs"
@@ -108,32 +105,22 @@ def _copy(profile: Profile, gpu: Gpu, layout: Layout) -> Copy | str:
         return f"needs {wanted.total / GIB:.1f} GiB of GPU memory ({over}, the fullest GPU), may use {have:.1f}"
     limit = min(fits, server.slots if "slots" in server.model_fields_set else MOST_AT_ONCE)
     steps = sorted({*(2**n for n in range(limit.bit_length())), limit})
-    tried: dict[int, Copy] = {}
-    for sessions in (steps[-1], steps[0]):
-        found = _at(profile, gpu, layout, sessions, context)
-        if found is None:
-            return f"bandwidth and FLOPS of {gpu.name} are unknown"
-        tried[sessions] = found
-        if found.doubt == 0 and sessions == steps[-1]:
-            return found
-
-    def most(enough: Callable[[Copy], bool]) -> Copy | None:
-        """More sessions are slower for each of them: the most that still are good enough."""
-        best, low, high = None, 0, len(steps) - 1
-        while low <= high:
-            middle = (low + high) // 2 if steps[high] not in tried or best else high
-            copy = tried.get(steps[middle]) or _at(profile, gpu, layout, steps[middle], context)
-            if copy is None:
-                break
-            tried[steps[middle]] = copy
-            if enough(copy):
-                best, low = copy, middle + 1
-            else:
-                high = middle - 1
+    best = _at(profile, gpu, layout, steps[-1], context)
+    if best is None:
+        return f"bandwidth and FLOPS of {gpu.name} are unknown"
+    if best.short == 0 or len(steps) == 1:
         return best
-
-    found_ones = [most(lambda copy: copy.doubt == 0), most(lambda copy: copy.short == 0), tried[steps[0]]]
-    return min((copy for copy in found_ones if copy is not None), key=lambda copy: copy.rank(1))
+    # More sessions are slower for each of them: the most that still meet the targets, else what one alone reaches.
+    best = _at(profile, gpu, layout, steps[0], context)
+    low, high = 0, len(steps) - 2
+    while low <= high:
+        middle = (low + high) // 2
+        found = _at(profile, gpu, layout, steps[middle], context)
+        if found is not None and found.short == 0:
+            best, low = found, middle + 1
+        else:
+            high = middle - 1
+    return best if best is not None else f"bandwidth and FLOPS of {gpu.name} are unknown"
 
 
 def _at(profile: Profile, gpu: Gpu, layout: Layout, sessions: int, context: int) -> Copy | None:
@@ -152,18 +139,17 @@ def _at(profile: Profile, gpu: Gpu, layout: Layout, sessions: int, context: int)
         )  # fmt: skip
     if usual is None or long is None:
         return None
-    encoder_ms = _encoder_ms(profile, gpu, layout)
+    encoder_ms, way_ms = _encoder_ms(profile, gpu, layout), network_ms(profile)
     writes = (asked.output_tokens_p95 or asked.output_tokens) - 1
-    ttft = _plus(long.ttft_ms, encoder_ms)
+    ttft = _plus(long.ttft_ms, encoder_ms + way_ms)
     total = Range(*(first + writes * each for first, each in zip(_parts(ttft), _parts(usual.tpot_ms), strict=True)))
     speed = Range(1000 / usual.tpot_ms.value, 1000 / usual.tpot_ms.high, 1000 / usual.tpot_ms.low)
     ranges = {TTFT: _interval(ttft, "ms"), TOTAL: _interval(total, "ms"), TOKENS_PER_S: _interval(speed, "tokens/s")}
     reached = {key: found.value for key, found in ranges.items()}
     request_s = (usual.ttft_ms.value + encoder_ms + (asked.output_tokens - 1) * usual.tpot_ms.value) / 1000
-    rate = sessions / request_s
+    rate = min(sessions / request_s, _most_by_compute(profile, gpu, layout, images))
     wanted = {key: limit for key in ranges if (limit := getattr(profile.targets, key)) is not None}
     short = sum(over(key, reached[key], limit) for key, limit in wanted.items())
-    doubt = sum(over(key, unlucky(key, ranges[key]), limit) for key, limit in wanted.items())
     return Copy(
         layout=layout,
         sessions=sessions,
@@ -176,8 +162,16 @@ def _at(profile: Profile, gpu: Gpu, layout: Layout, sessions: int, context: int)
         f" * {usual.tpot_ms.value:.2f} ms) = {rate:.3g} requests/s",
         beyond=usual.beyond,
         short=short,
-        doubt=doubt,
     )
+
+
+def _most_by_compute(profile: Profile, gpu: Gpu, layout: Layout, images: int) -> float:
+    """Requests/s whose FLOP (2 a parameter and token, read or written) the GPUs can do at all."""
+    asked, model = profile.requests, profile.model
+    flop = 2 * (model.parameters_active or model.parameters_total)
+    flop *= asked.input_tokens_p50 + images + asked.output_tokens
+    # a batch that is mostly prompts comes near the data sheet's share of the fit's upper bound (docs/sizing-speed.md)
+    return MOST_OF_FLOPS * flops_rate(model, gpu) * layout.gpus / flop if flop else math.inf
 
 
 def _encoder_ms(profile: Profile, gpu: Gpu, layout: Layout) -> float:

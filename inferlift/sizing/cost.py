@@ -135,6 +135,11 @@ def lines(found: Costs) -> list[str]:
     return said + list(found.notes)
 
 
+def number(value: float) -> str:
+    """Four digits, or all before the point."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def _compute(inputs: CostInputs) -> CostLine:
     return _line(inputs, "compute", inputs.host_hour, inputs.hosts * HOURS_A_MONTH, f"{inputs.hosts} hosts * 730 h")
 
@@ -250,4 +255,4 @@ def _scaled(figure: Figure, factor: float, unit: str, why: str) -> Figure:
 
 
 def _text(figure: Figure) -> str:
-    return "unknown" if figure.value is None else f"{figure.value:.4g} {figure.unit}"
+    return "unknown" if figure.value is None else f"{number(figure.value)} {figure.unit}"

@@ -59,6 +59,7 @@ def encoder_flops(vision_parameters: int, patches: int) -> float:
 
 
 _MARKS = {
+    "qwen3-vl": ("qwen3", "vl"),
     "qwen2-vl": ("qwen2", "vl"),  # Qwen2-VL and Qwen2.5-VL share the processor
     "llava-next": ("llava", "next"),
     "llava-1.5": ("llava", "1.5"),

@@ -9,7 +9,7 @@ from inferlift.profile import Profile
 from inferlift.sizing import batching, vision
 from inferlift.sizing.hardware import Gpu, assumed
 from inferlift.sizing.memory import GIB, memory
-from inferlift.sizing.reach import TOTAL, Served, Unserved, no_memory
+from inferlift.sizing.reach import TOTAL, Served, Unserved, network_ms, no_memory
 
 
 def by_item(profile: Profile) -> bool:
@@ -30,7 +30,8 @@ def on_device(profile: Profile, offer: Offer, gpu: Gpu | None) -> Served | Unser
     if (short := _too_small(profile, offer, gpu, asked)) is not None:
         return Unserved(offer.name, asked, short)
     service, unlucky = vision.service_time(one), vision.service_time(one, slow=True)
-    target = profile.targets.p95_total_ms
+    limit = profile.targets.p95_total_ms
+    target = None if limit is None else max(limit - network_ms(profile), 0.001)
     most = one.items_per_s.value
     reached: dict[str, float] = {}
     ranges: dict[str, Interval] = {}
@@ -41,8 +42,9 @@ def on_device(profile: Profile, offer: Offer, gpu: Gpu | None) -> Served | Unser
         )  # fmt: skip
         usual = batching.choose(most, service, target).latency_ms or one.latency_ms.value
         worst = batching.choose(most, unlucky, target).latency_ms or one.latency_ms.high
+        usual, worst = usual + network_ms(profile), worst + network_ms(profile)
         reached[TOTAL] = usual
-        low = usual * one.latency_ms.low / one.latency_ms.value
+        low = min(usual, one.latency_ms.low + network_ms(profile))
         ranges[TOTAL] = Interval(value=usual, low=low, high=max(usual, worst), unit="ms")
     else:
         most *= batching.FULL

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from typing import Any
 
 from inferlift.artifacts import (
     Alternative,
+    Chain,
+    CompatCheck,
     Evidence,
     Figure,
     Interval,
@@ -17,14 +20,14 @@ from inferlift.artifacts import (
 )
 from inferlift.errors import DeclarationError
 from inferlift.profile import Profile
-from inferlift.sizing import batching, compat
+from inferlift.sizing import batching, compat, hardware, image_tokens
 from inferlift.sizing.capacity import day_curve, mean_rps, peak_rps, to_answer
 from inferlift.sizing.chain import Question, chain
 from inferlift.sizing.choice import COST, Row, Terms, compare, preference, result, row
 from inferlift.sizing.copies import Known
 from inferlift.sizing.cost import mean_of_day
 from inferlift.sizing.memory import most_sessions, weights_bytes
-from inferlift.sizing.reach import TOKENS_PER_S, Served, context_of
+from inferlift.sizing.reach import TOKENS_PER_S, Served, context_of, image_context
 from inferlift.sizing.variants import variants
 from inferlift.sizing.verdict import Service, nearest, software, threshold, verdict
 from inferlift.sizing.vision import service_time
@@ -50,6 +53,8 @@ def size(
         raise DeclarationError(f"there are no offers for the target {profile.target}", why="the price table is empty")
     peak = peak_rps(profile, evidence)
     answered, mean = to_answer(profile, evidence, peak), _mean(profile, evidence, peak)
+    _known_hardware(profile)
+    _countable_images(profile)
     terms = Terms(profile, answered.value, mean.value if mean is not None else None)
     known: Known = {}
     rows = compare(terms, offers, known)
@@ -69,7 +74,11 @@ def size(
         key=lambda one: one.per_1000.value or 0.0,
         default=None,
     )
-    said, why = verdict(profile, evidence, peak, best, service)
+    checks = _checks(profile, best, offers)
+    links = _chain(profile, best, answered)
+    blockers = [f"{check.name}: {check.detail}" for check in checks if check.verdict == "fail"]
+    blockers += [f"{link.name} too small: {link.why}" for link in (links.too_small if links is not None else ())]
+    said, why = verdict(profile, evidence, peak, best, service, blockers)
     return Sizing(
         verdict=said,
         why=why,
@@ -92,13 +101,8 @@ def size(
         alternatives=_alternatives(terms, rows, best, offers, service),
         software=tuple(reason for reason, _ in software(evidence)) if evidence is not None else (),
         batching=_batching(profile, best, answered),
-        chain=_chain(profile, best, answered),
-        compat=compat.checks(
-            profile, best.offer, served.gpu, hosts=best.hosts, spot=best.sold_as == "spot",
-            regions_offering=tuple(dict.fromkeys(
-                offer.region for offer in offers if offer.name == best.offer.name and offer.offered and offer.region
-            )),
-        ) if profile.target != "lab" else (),
+        chain=links,
+        compat=checks,
     )  # fmt: skip
 
 
@@ -123,6 +127,41 @@ def _mean(profile: Profile, evidence: Evidence | None, peak: Figure) -> Figure |
     if audited is not None:
         return Figure(value=audited, unit="requests/s", basis="measured", source="audit: all requests over its span")
     return mean_of_day(peak, day_curve(profile, evidence))
+
+
+def _known_hardware(profile: Profile) -> None:
+    """Names of hardware that no table knows are refused before everything is rejected for them."""
+    known = {"cpu", *(name for gpu in hardware.gpus() for name in (gpu.name, gpu.ec2_name) if name)}
+    asked = [*profile.operations.hardware, *(h.gpu for h in (profile.static.hosts if profile.static else ()) if h.gpu)]
+    for name in asked:
+        if name.lower() not in {one.lower() for one in known}:
+            near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
+            real = next((one for one in known if near and one.lower() == near[0]), "")
+            raise DeclarationError(
+                f"no table knows the hardware {name!r}" + (f"; did you mean {real}?" if real else ""),
+                why=f"known: {', '.join(sorted(known))}",
+                next_command="correct operations.hardware or static.hosts",
+            )
+
+
+def _countable_images(profile: Profile) -> None:
+    """Images that become tokens are counted, or the plan says that it cannot."""
+    asked = profile.requests
+    if profile.task != "multimodal" or asked.image_tokens is not None:
+        return
+    if image_tokens.family_of(profile.model.name) is None:
+        raise DeclarationError(
+            f"nothing here knows how many tokens {profile.model.name} makes of an image",
+            why=f"families known by their names: {', '.join(image_tokens.image_families())}",
+            next_command="count them with the model's own processor, and set requests.image_tokens",
+        )
+    longest, slot = asked.longest + image_context(profile), profile.server.context_per_slot or profile.model.context
+    if longest > slot:
+        raise DeclarationError(
+            f"a request with its images takes {longest} tokens, a session has {slot}",
+            why=f"{image_context(profile)} of them are {asked.images_per_request} image(s)",
+            next_command="fewer or smaller images, or a larger server.context_per_slot",
+        )
 
 
 def _fits_nowhere(profile: Profile, rows: Sequence[Row]) -> DeclarationError:
@@ -197,6 +236,18 @@ def _alternatives(
         found.append(
             Alternative(kind="nearly", name=_where(one), per_1000=one.per_1000, why=result(one, best, currency).reason)
         )
+    safe = [one for one in rows if one.served is not None and not one.misses and not one.doubtful
+            and one.cost_per_hour.value is not None]  # fmt: skip
+    if best.doubtful and safe:
+        one = min(safe, key=lambda each: each.cost_per_hour.value or 0.0)
+        found.append(
+            Alternative(
+                kind="safe",
+                name=f"{one.hosts} x {_where(one)}",
+                per_1000=one.per_1000,
+                why="meets every target even at the unlucky end of the prediction's range",
+            )
+        )
     for variant in variants(terms.profile):
         changed = compare(Terms(variant.profile, terms.peak, terms.mean), offers)
         one = min(changed, key=preference)
@@ -240,7 +291,18 @@ def _batching(profile: Profile, best: Row, answered: Figure) -> Any:
     return batching.for_llm(profile.server.kind, fits=max(1, fits), needed=served.sessions, context=context_of(profile))
 
 
-def _chain(profile: Profile, best: Row, answered: Figure) -> Any:
+def _checks(profile: Profile, best: Row, offers: Sequence[Offer]) -> tuple[CompatCheck, ...]:
+    if profile.target == "lab":
+        return ()
+    assert best.served is not None  # noqa: S101
+    offering = [one.region for one in offers if one.name == best.offer.name and one.offered and one.region]
+    return compat.checks(
+        profile, best.offer, best.served.gpu, hosts=best.hosts, spot=best.sold_as == "spot",
+        regions_offering=tuple(dict.fromkeys(offering)),
+    )  # fmt: skip
+
+
+def _chain(profile: Profile, best: Row, answered: Figure) -> Chain | None:
     served, each = best.served, best.rate.value
     assert served is not None  # noqa: S101
     if profile.target == "lab":
@@ -276,6 +338,12 @@ def _notes(profile: Profile, peak: Figure, answered: Figure, mean: Figure | None
         else:
             least = best.cost_per_hour.value / (peak.value * 3600) * 1000
             notes.append(f"at the peak rate 1000 requests would cost {least:.4f} {profile.budget.currency}")
+    if best.served is not None and best.served.sessions is not None:
+        room = best.served.sessions * best.served.copies * best.replicas
+        if asked.in_flight_peak > room:
+            notes.append(f"{asked.in_flight_peak - room} of {asked.in_flight_peak} in flight wait at the gateway")
+    if profile.operations.reservation in ("1y", "3y") and best.sold_as != "reserved":
+        notes.append(f"no price of a {profile.operations.reservation} reservation is known: priced {best.sold_as}")
     if best.served is not None and best.served.beyond:
         notes.append(f"the prediction goes beyond what it was fitted on: {best.served.beyond}")
     notes.append("costs are of compute alone: no disks, addresses, traffic or load balancer")

@@ -68,6 +68,11 @@ def unlucky(key: str, found: Interval) -> float:
     return found.low if key == TOKENS_PER_S else found.high
 
 
+def network_ms(profile: Profile) -> float:
+    """What the network may take of each answer, by the profile: targets are what users see."""
+    return profile.network.latency_budget_ms or 0.0
+
+
 def context_of(profile: Profile) -> int:
     """Tokens that a session is given: as declared, else its longest request, images included."""
     declared = profile.server.context_per_slot
@@ -77,6 +82,8 @@ def context_of(profile: Profile) -> int:
 def image_context(profile: Profile) -> int:
     """Tokens that the images of one request take in the context; 0 without images or without a rule for them."""
     asked = profile.requests
+    if asked.image_tokens is not None:
+        return asked.image_tokens * asked.images_per_request
     family = image_tokens.family_of(profile.model.name)
     if asked.image_width is None or asked.image_height is None or family is None:
         return 0

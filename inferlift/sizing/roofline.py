@@ -253,7 +253,7 @@ def ttft_s(t: Mapping[str, Number], c: Mapping[str, float], tpot: Number) -> Num
         + (tpot - prompts) * c["first_step"]
         + ahead * (t["agg"] * c["together"] + (1 - t["agg"]) * c["together_apart"])
         + lag * c["lag"] * (1 - t["agg"])
-        + (t["over"] - 1) * t["osl"] * tpot * c["room"]
+        + (t["over"] - 1) * t["told"] * t["osl"] * tpot * c["room"]
         + (1 - t["agg"]) * c["handover"]
     ) * _engine(t, c, "first")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from inferlift.artifacts import Offer
 from inferlift.profile import Profile
-from inferlift.sizing import copies, hardware, items
+from inferlift.sizing import compat, copies, hardware, items
 from inferlift.sizing.copies import Known
 from inferlift.sizing.memory import GIB, memory
 from inferlift.sizing.reach import TOKENS_PER_S, TOTAL, TTFT, Served, Unserved, no_memory
@@ -23,6 +23,9 @@ def serve(profile: Profile, offer: Offer, known: Known) -> Served | Unserved:
     gpu = hardware.gpu(offer.gpu, offer.vram_mib or 0) or hardware.named(offer.gpu)
     if gpu is None:
         return Unserved(offer.name, no_memory(profile), f"no data sheet of {offer.gpu}")
+    for check in (compat.weights(gpu, profile.model.weight_format), compat.cache_of(gpu, profile.model.kv_format)):
+        if check.verdict == "fail":
+            return Unserved(offer.name, no_memory(profile), check.detail)
     if offer.gpu_fraction < 1 or offer.gpu_count < 1:
         return Unserved(offer.name, no_memory(profile), "a slice of a GPU; not compared")
     if items.by_item(profile):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from inferlift.artifacts import Figure, Interval, OfferResult, Serving, Sizing
 from inferlift.sizing import cost
+from inferlift.sizing.cost import number
 
 _NAMES = {"p95_ttft_ms": "first token", "p95_total_ms": "whole answer", "min_tokens_per_s": "tokens a user sees"}
 SHOWN = 12  # offers
@@ -23,9 +24,11 @@ def lines(plan: Sizing, *, explain: bool = False) -> list[str]:
     costs = plan.costs
     per_1000 = costs.per_1000 if costs is not None else plan.cost_per_1000
     least = costs.at_least if costs is not None and per_1000.value is not None else ""
+    if not least and plan.mean_rps is None and per_1000.value is not None:
+        least = "at least "  # at the peak rate, since nothing tells the mean
     said.append(f"cost       {least}{_money(per_1000)}; hosts alone {_money(plan.cost_per_hour)}")
     for one in plan.unreachable:
-        near = "nobody can tell" if one.nearest is None else f"{one.nearest:.4g} {one.unit} ({one.where})"
+        near = "nobody can tell" if one.nearest is None else f"{number(one.nearest)} {one.unit} ({one.where})"
         said.append(f"out of reach  {one.target} {one.wanted:g} {one.unit}; the nearest that an offer reaches: {near}")
     for other in plan.alternatives:
         said.append(f"instead    {other.name}: {_money(other.per_1000)}; {other.why}")
@@ -66,7 +69,8 @@ def _serving(plan: Sizing) -> list[str]:
     if serving.gpu is not None:
         said.append(f"layout     {_layout(serving)}")
     for key, reached in serving.reached.items():
-        said.append(f"predicted  {_NAMES.get(key, key)} {_interval(reached)}")
+        full = ", at the most that a host is given" if serving.items_per_s is not None else ""
+        said.append(f"predicted  {_NAMES.get(key, key)} {_interval(reached)}{full}")
     if serving.items_per_s is not None:
         said.append(f"predicted  {_interval(serving.items_per_s)} a host")
     if serving.beyond:
@@ -95,7 +99,8 @@ def _offers(plan: Sizing) -> list[str]:
         (one for one in plan.offers if one.fits),
         key=lambda one: (len(one.misses), one.per_1000.value is None, one.per_1000.value or 0.0),
     )
-    said = [f"offers     {len(plan.offers)} compared, {len(usable)} usable"]
+    priced = sum(one.per_1000.value is not None for one in usable)
+    said = [f"offers     {len(plan.offers)} compared, {len(usable)} usable, {priced} of them priced (hosts alone)"]
     said += [f"  {_offer(one, plan.currency)}" for one in usable[:SHOWN]]
     if len(usable) > SHOWN:
         said.append(f"  and {len(usable) - SHOWN} more usable ones (--json has all)")
@@ -147,12 +152,13 @@ def _explained(plan: Sizing) -> list[str]:
 
 
 def _interval(found: Interval) -> str:
-    return f"{found.value:.4g} {found.unit} ({found.low:.4g} to {found.high:.4g} in 9 of 10 cases)"
+    ends = f"{number(found.low)} to {number(found.high)}"
+    return f"{number(found.value)} {found.unit} ({ends} in 9 of 10 cases)"
 
 
 def _figure(found: Figure) -> str:
-    return f"unknown ({found.source})" if found.value is None else f"{found.value:.4g} {found.unit} ({found.basis})"
+    return f"unknown ({found.source})" if found.value is None else f"{number(found.value)} {found.unit} ({found.basis})"
 
 
 def _money(found: Figure) -> str:
-    return f"unknown {found.unit}" if found.value is None else f"{found.value:.4g} {found.unit} ({found.basis})"
+    return f"unknown {found.unit}" if found.value is None else f"{number(found.value)} {found.unit} ({found.basis})"

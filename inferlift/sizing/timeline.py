@@ -159,8 +159,10 @@ def _copied(
         source = f"{gigabytes:.3g} GB {what} / {told.measured_gbps:g} Gbit/s measured"
         return _Duration(hours, "predicted", source)
     if declared is None and by_host and offer.network_gbps is not None:
-        hours = copy_hours(gigabytes, offer.network_gbps, share)
-        source = f"{gigabytes:.3g} GB {what} / ({offer.network_gbps:g} Gbit/s of {offer.name} * {share:g})"
+        # what sends them gives one host less than the fastest cards could take
+        gbps = min(offer.network_gbps, float(_table()["store_gbps"]["value"]))
+        hours = copy_hours(gigabytes, gbps, share)
+        source = f"{gigabytes:.3g} GB {what} / ({gbps:g} Gbit/s to {offer.name} * {share:g})"
         return _Duration(hours, "predicted", source)
     if declared is None:
         return _Duration(None, "unknown", f"{gigabytes:.3g} GB {what}, but network.bandwidth_gbps is not given")

@@ -15,6 +15,7 @@ from inferlift.profile import Profile
 from inferlift.sizing.choice import COST, Row, miss
 
 # What decides for itself; bill and GPU use add reasons but cannot decide "stay" by being unknown.
+MANY_HOSTS = 1000
 DECIDING = ("P95 over 500 ms", "over 500 inference requests a minute", "over 500 in flight")
 
 
@@ -27,16 +28,17 @@ class Service:
 
 
 def verdict(
-    profile: Profile, evidence: Evidence | None, peak: Figure, best: Row, service: Service | None
-) -> tuple[Verdict, str]:
-    """The verdict and its reason in words."""
+    profile: Profile, evidence: Evidence | None, peak: Figure, best: Row, service: Service | None,
+    blockers: Sequence[str] = (),
+) -> tuple[Verdict, str]:  # fmt: skip
+    """The verdict and its reason in words. `blockers`: what the plan's own checks say no to."""
     if peak.value is None:
         return "defer", "the peak is unknown: audit the logs, or declare requests.per_minute_peak"
     instead = _as_service(profile, best, service)
     if evidence is None:
         if instead:
             return "buy-as-service", instead
-        alone = _judged(profile, best) or "every target looks within reach"
+        alone = _judged(profile, best, blockers) or "every target looks within reach"
         return (
             "conditional",
             f"no audit: nothing says that the present hosting does not do; by the profile alone {alone}",
@@ -53,7 +55,7 @@ def verdict(
         return "optimise-first", f"triggers met: {', '.join(met)}; but {'; '.join(first)}"
     if instead:
         return "buy-as-service", f"triggers met: {', '.join(met)}; {instead}"
-    judged = _judged(profile, best)
+    judged = _judged(profile, best, blockers)
     if judged:
         return "conditional", f"triggers met: {', '.join(met)}; but {judged}"
     return "go", f"triggers met: {', '.join(met)}; {best.name} looks able to reach the targets"
@@ -82,7 +84,7 @@ def threshold(name: str) -> float:
     return _thresholds()[name]
 
 
-def _judged(profile: Profile, best: Row) -> str:
+def _judged(profile: Profile, best: Row, blockers: Sequence[str]) -> str:
     """What stands between the choice and the targets; nothing where all is well."""
     currency = profile.budget.currency
     found = [miss(key, wanted, reached, currency) for key, wanted, reached in best.misses]
@@ -93,6 +95,9 @@ def _judged(profile: Profile, best: Row) -> str:
         ends = [f"{one.low if one.unit == 'tokens/s' else one.high:.4g} {one.unit}" for one in shown]
         words = ", ".join(f"{key} (at worst {end})" for key, end in zip(best.doubtful, ends, strict=True))
         found.append(f"in doubt within the prediction's range: {words}")
+    found += blockers
+    if best.hosts > MANY_HOSTS:
+        found.append(f"{best.hosts} hosts: check requests and growth")
     budget = profile.budget.monthly
     if budget is not None and best.cost_per_hour.value is not None and best.cost_per_hour.value * 730 > budget:
         found.append(f"{best.cost_per_hour.value * 730:.0f} {currency} a month, budget.monthly is {budget:g}")

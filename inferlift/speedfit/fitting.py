@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -59,19 +59,36 @@ FIRST: Mapping[str, tuple[float, float, float]] = {
     "together": (0.05, 1e-3, 0.6),
     "together_apart": (0.05, 1e-3, 0.6),
     "lag": (0.3, 0.01, 1.5),
-    "room": (1.0, 0.6, 1.2),
     "handover": (0.1, 1e-3, 1.0),
     "first_vllm": (1.0, 0.5, 2.0),
     "first_sglang": (1.0, 0.4, 2.5),
 }
-FIXED = {"layer_no_link": 20e-6, "plain_engine": 1.0}
+# room: by Little's law more requests in flight than there is room for change no throughput
+FIXED = {"layer_no_link": 20e-6, "plain_engine": 1.0, "room": 1.0}
 FIGURES = ("ttft", "tpot", "rate")
 INNER = ("measured", "busy", "crowded", "pools", "pools, not told")
 BANDS = (*INNER, "new gpu", "new model", "new kind")
-FEWEST = 30
+FEWEST = 30  # rows of a band from which its own misses say its range
+FEWEST_SEEN = 5  # rows of an architecture from which corrections count as learnt for it
 _POINTS = {band: dict.fromkeys(FIGURES, (1.0, 1.0)) for band in BANDS}
-TPOT_TREES: Mapping[str, Any] = {"trees": 300, "rate": 0.1, "leaves": 24, "least": 6, "ridge": 4.0}
-TTFT_TREES: Mapping[str, Any] = {"trees": 300, "rate": 0.12, "leaves": 32, "least": 4, "ridge": 3.0}
+TPOT_TREES: Mapping[str, Any] = {
+    "trees": 300,
+    "rate": 0.12,
+    "leaves": 24,
+    "least": 10,
+    "ridge": 4.0,
+    "tilt": 0.35,
+    "clip": 0.35,
+}
+TTFT_TREES: Mapping[str, Any] = {
+    "trees": 300,
+    "rate": 0.12,
+    "leaves": 32,
+    "least": 4,
+    "ridge": 3.0,
+    "tilt": 0.4,
+    "clip": 0.4,
+}
 
 
 @dataclass(frozen=True)
@@ -95,7 +112,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def fit(rows: Sequence[Row], *, first_token: bool = True) -> dict[str, Any]:
-    """What speed.of reads: {"form", "tpot": trees, "ttft": trees, "seen", "requests", "newest", "ranges"}.
+    """What speed.of reads: {"form", "tpot": trees, "ttft": trees, "seen", "span", "newest", "ranges"}.
 
     `ranges` are points here; see calibrated. `first_token` False: no trees for the time to the first token.
     """
@@ -105,12 +122,19 @@ def fit(rows: Sequence[Row], *, first_token: bool = True) -> dict[str, Any]:
     prompts = roofline.prompts_s(t.terms, known)
     ttft = roofline.ttft_s(t.terms, known, tpot)
     seen: dict[str, set[str]] = defaultdict(set)
+    rows_of = Counter(name for row in rows for name in _tells_of(row))
     newest: dict[str, float] = defaultdict(lambda: -1.0)
     for row in rows:
-        name = architecture(row.run)
-        seen[name].add(row.run.gpu.name)
-        newest[name] = max(newest[name], row.run.month)
-    flying = [row.run.concurrency for row in rows]
+        for name in _tells_of(row):
+            if rows_of[name] >= FEWEST_SEEN:
+                seen[name].add(row.run.gpu.name)
+                newest[name] = max(newest[name], row.run.month)
+    runs = [row.run for row in rows]
+    span = {
+        "requests in flight": _ends(run.concurrency for run in runs),
+        "input tokens": _ends(run.input_tokens for run in runs),
+        "output tokens": _ends(run.output_tokens for run in runs),
+    }
     return {
         "form": known,
         "tpot": boost(_matrix(t, tpot, tpot, prompts), np.log(t.tpot / tpot), t.weights, **TPOT_TREES),
@@ -118,7 +142,7 @@ def fit(rows: Sequence[Row], *, first_token: bool = True) -> dict[str, Any]:
         if first_token
         else [],
         "seen": {key: sorted(gpus) for key, gpus in sorted(seen.items())},
-        "requests": [min(flying), max(flying)],
+        "span": span,
         "newest": dict(sorted(newest.items())),
         "ranges": _POINTS,
     }
@@ -126,7 +150,8 @@ def fit(rows: Sequence[Row], *, first_token: bool = True) -> dict[str, Any]:
 
 def form_only(rows: Sequence[Row]) -> dict[str, Any]:
     """As `fit`, without corrections: what a model that was not measured gets."""
-    made = {"form": _form(table(rows)), "tpot": [], "ttft": [], "seen": {}, "requests": [1.0, math.inf], "newest": {}}
+    span = dict.fromkeys(("requests in flight", "input tokens", "output tokens"), (0.0, math.inf))
+    made = {"form": _form(table(rows)), "tpot": [], "ttft": [], "seen": {}, "span": span, "newest": {}}
     return {**made, "ranges": _POINTS}
 
 
@@ -183,7 +208,7 @@ def widths(misses: Sequence[Miss], weights: Sequence[float] | None = None) -> di
         logs = np.array([miss.logs[i] for miss in misses])
         order = np.argsort(logs)
         steps = np.cumsum(given[order]) / given.sum()
-        low, high = (logs[order][min(np.searchsorted(steps, share), len(logs) - 1)] for share in (0.05, 0.95))
+        low, high = (logs[order][min(int(np.searchsorted(steps, s)), len(logs) - 1)] for s in (0.05, 0.95))
         bands[figure] = (round(min(math.exp(low), 0.98), 3), round(max(math.exp(high), 1.02), 3))
     return bands
 
@@ -213,3 +238,14 @@ def _matrix(t: Table, time_s: Floats, tpot: Floats, prompts: Floats) -> Floats:
 
 def _three(values: Iterable[Any]) -> Any:
     return tuple(values)
+
+
+def _tells_of(row: Row) -> tuple[str, ...]:
+    """Pools are like one pool in much; what was measured on pools alone says little of one pool."""
+    name = architecture(row.run)
+    return (name,) if row.run.pools else (name, f"{name} apart")
+
+
+def _ends(values: Iterable[float]) -> tuple[float, float]:
+    listed = list(values)
+    return min(listed), max(listed)

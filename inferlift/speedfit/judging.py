@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -90,7 +90,9 @@ def shipped(rows: list[Row], *, seed: int) -> dict[str, Any]:
     ranges["new gpu"] = _balanced(by_gpu)
     ranges["new model"] = _balanced(by_model)
     # assumption: what another kind of GPU adds to the spread is as much again as a quarter of a new model's
-    ranges["new kind"] = {f: (round(low**1.25, 3), round(high**1.25, 3)) for f, (low, high) in ranges["new model"].items()}
+    ranges["new kind"] = {
+        f: (round(low**1.25, 3), round(high**1.25, 3)) for f, (low, high) in ranges["new model"].items()
+    }
     return made
 
 
@@ -125,7 +127,7 @@ def _means(values: Any) -> dict[str, float]:
 
 
 def _body(row: Row) -> str:
-    return architecture(row.run).split()[1]
+    return " ".join(architecture(row.run).split()[1:3])
 
 
 def reasons(rows: Sequence[Row]) -> Counter[str]:

@@ -12,8 +12,6 @@ from inferlift.sizing.correction import Tree
 
 Floats = NDArray[np.float64]
 _BINS = 64
-TILT = 0.2
-CLIP = 0.3
 
 
 def least_squares(
@@ -63,12 +61,23 @@ def least_squares(
 
 
 def boost(
-    x: Floats, y: Floats, weights: Floats, *, trees: int, rate: float, leaves: int, least: float, ridge: float
+    x: Floats,
+    y: Floats,
+    weights: Floats,
+    *,
+    trees: int,
+    rate: float,
+    leaves: int,
+    least: float,
+    ridge: float,
+    tilt: float = 0.3,
+    clip: float = 0.3,
 ) -> list[Tree]:
     """Trees whose leaves' sum follows y in the relative error |exp(sum - y) - 1|, to be used by correction.factor.
 
     Each split is the best of 64 thresholds a feature by the squared gradient gained; a leaf has at least `least`
-    rows' weight and steps to its rows' weighted median, shrunk by `ridge` rows of nothing.
+    rows and takes a step of `rate` to the mean of what is left of them, cut at `clip` and shrunk by `ridge` rows of
+    nothing. `tilt`: how far the weights follow the relative error, which counts too high a guess more.
     """
     cuts = [_cuts(column) for column in x.T]
     binned = np.stack([np.searchsorted(c, column, side="left") for c, column in zip(cuts, x.T, strict=True)], axis=1)
@@ -78,8 +87,8 @@ def boost(
     for _ in range(trees):
         left = y - sums
         # the relative error's slope: too low a guess of a small time weighs more than of a large one
-        weight = weights * np.exp(np.clip(-left, -TILT, TILT))
-        tree, value = _tree(offset, cuts, np.clip(left, -CLIP, CLIP), weight, rate, leaves, least, ridge)
+        weight = weights * np.exp(np.clip(-left, -tilt, tilt))
+        tree, value = _tree(offset, cuts, np.clip(left, -clip, clip), weight, rate, leaves, least, ridge)
         sums += value
         made.append(tree)
     return made
@@ -143,11 +152,8 @@ def _best(
     number = np.bincount(flat, minlength=size).reshape(count, -1).cumsum(axis=1)
     all_g, all_w, all_n = summed[:, -1:], weighed[:, -1:], number[:, -1:]
     gain = (
-        summed**2 / (weighed + ridge)
-        + (all_g - summed) ** 2 / (all_w - weighed + ridge)
-        - all_g**2 / (all_w + ridge)
+        summed**2 / (weighed + ridge) + (all_g - summed) ** 2 / (all_w - weighed + ridge) - all_g**2 / (all_w + ridge)
     )
     gain[(number < least) | (all_n - number < least)] = 0.0
     best = int(np.argmax(gain))
     return float(gain.flat[best]), best // (_BINS + 1), best % (_BINS + 1)
-

