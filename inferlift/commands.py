@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,25 +96,14 @@ def size(
     note = age_note(oldest(price_dates(found)), datetime.date.today())
     if as_json:
         body = found.model_dump(mode="json")
-        print(
-            json.dumps(
-                {
-                    "ok": True,
-                    "verdict": found.verdict,
-                    "figures": figures(found),
-                    "note": note or None,
-                    "artifact": body,
-                }
-            )
-        )
+        told = {"ok": True, "verdict": found.verdict, "figures": figures(found), "note": note or None}
+        print(_json({**told, "artifact": body}))
         return 0
     print("\n".join(lines(found, explain=explain)))
     if note:
         print(f"prices     {note}")
     if not explain:
-        print(
-            f"next: ./invoke size --profile {profile} --explain (formulas, checks, timeline), ./invoke tco --profile {profile}"
-        )
+        print(f"next: ./invoke size --profile {profile} --explain, ./invoke tco --profile {profile}")
     return 0
 
 
@@ -122,7 +112,7 @@ def _planned(where: Place, profile: str, *, verbose: bool, evidence: str = "") -
     from inferlift.stages._plan import planned
 
     if evidence:
-        return planned(where.profile, read_evidence(callers(evidence)))
+        return _computed(lambda: planned(where.profile, read_evidence(callers(evidence))))
     found = None
     if where.folder.exists():
         with looking(where, "size") as ctx:
@@ -133,7 +123,27 @@ def _planned(where: Place, profile: str, *, verbose: bool, evidence: str = "") -
                 write_report(ctx)
                 if isinstance(kept, Sizing):
                     return kept
-    return planned(where.profile, found)
+    return _computed(lambda: planned(where.profile, found))
+
+
+def _computed(work: Callable[[], Sizing]) -> Sizing:
+    """Figures that no machine can hold are the profile's, not ours."""
+    try:
+        return work()
+    except (OverflowError, ZeroDivisionError, ValueError) as error:
+        raise DeclarationError(
+            "the plan cannot be computed",
+            why=f"a figure of the profile or the evidence is beyond all bounds ({error})",
+            next_command="look for a number that is far too large or too small",
+        ) from None
+
+
+def _json(body: dict[str, Any]) -> str:
+    """One object that every reader takes: no Infinity, no NaN."""
+    try:
+        return json.dumps(body, allow_nan=False)
+    except ValueError:
+        raise DeclarationError("a figure is not finite", why="a number of the profile is beyond all bounds") from None
 
 
 def audit_files(logs: str, **given: Any) -> int:
@@ -172,7 +182,7 @@ def tco(profile: str, *, as_json: bool = False) -> int:
     if as_json:
         verdict = found.cheapest or "unknown"
         body = found.model_dump(mode="json")
-        print(json.dumps({"ok": True, "verdict": verdict, "figures": comparison.figures(found), "artifact": body}))
+        print(_json({"ok": True, "verdict": verdict, "figures": comparison.figures(found), "artifact": body}))
     else:
         print("\n".join(comparison.lines(found)))
     return 0
@@ -190,7 +200,7 @@ def prices(target: str, region: str, *, gpu: str = "", refresh: bool = False, as
     found = table(target, where, today=today.date(), gpu=gpu)  # type: ignore[arg-type]
     if as_json:
         notes = [*(fetched.lines() if fetched else ()), *found.notes]
-        print(json.dumps({"ok": True, "verdict": "prices", "figures": found.figures, "notes": notes}))
+        print(_json({"ok": True, "verdict": "prices", "figures": found.figures, "notes": notes}))
         return 0
     print("\n".join([*(fetched.lines() if fetched else ()), *found.lines, *found.notes]))
     return 0

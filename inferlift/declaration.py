@@ -89,7 +89,7 @@ def _find(name_or_path: str, root: Path) -> Path:
     try:
         if asked and (path.exists() or path.is_symlink()):
             return path
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         pass
     known = names(root)
     if not is_path:
@@ -115,7 +115,7 @@ def _beside(asked: str) -> str | None:
         try:
             if asked and (Path(os.environ.get("INFERLIFT_CWD") or ".") / name).is_file():  # see the launcher
                 return f"./{name}"
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):
             return None
     return None
 
@@ -123,7 +123,7 @@ def _beside(asked: str) -> str | None:
 def _nearest_file(path: Path) -> Path | None:
     try:
         there = [other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml")]
-    except (OSError, ValueError):
+    except (OSError, ValueError, RuntimeError):
         return None
     near = nearest(path.name, there)
     return path.with_name(near) if near else None
@@ -294,7 +294,7 @@ def _file_problems(node: Node, root: Path) -> list[Problem]:
         path = root / folder / found.scalar
         try:
             there = path.is_dir() if folder else path.is_file()
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):
             there = False
         if not there:
             text = f"{section}.{key}: there is no {'folder' if folder else 'file'} {_short(path, root)}"
@@ -326,6 +326,6 @@ def _short(path: Path, root: Path) -> str:
     for base in (root, Path.cwd()):
         try:
             return str(path.resolve().relative_to(base.resolve()))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RuntimeError):
             continue
     return str(path)

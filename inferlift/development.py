@@ -55,7 +55,8 @@ def test(root: Path, *, unit: bool = False, lab: bool = False, expression: str =
     if both and not expression and check(root):
         return 1
     select = ["-k", expression] if expression else []
-    if (unit or both) and (code := _pytest(root, ["-m", "not lab", "-n", "auto", "--dist", "loadfile", "tests/unit", *select])):
+    side_by_side = ["-n", "auto", "--dist", "loadfile"]
+    if (unit or both) and (code := _pytest(root, ["-m", "not lab", *side_by_side, "tests/unit", *select])):
         return code
     if lab or both:
         return _pytest(root, ["-m", "lab", "tests/lab", *select])

@@ -81,7 +81,7 @@ def draft(
     found = {} if evidence is None else from_evidence(read_evidence(evidence))
     lines = _lines(told, found, ask)
     schema = _write_schema(root, path)
-    whence = f"Drafted from {evidence.name}" if evidence is not None else "Drafted from answers"
+    whence = f"Drafted from {evidence.name!r}" if evidence is not None else "Drafted from answers"
     target = lines["target"].text
     text = _environment().get_template("profile.yaml.j2").render(
         name=name, lines=lines, schema=schema, origin=f"{whence} by `invoke init {name}`.", target=target
@@ -271,7 +271,7 @@ def _text(value: Any) -> str:
         return "[" + ", ".join(_text(one) for one in value) + "]"
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _RESERVED and not value.endswith(":")
-        return value if plain else json.dumps(value)
+        return value if plain else json.dumps(value, ensure_ascii=False)
     return json.dumps(value)
 
 
@@ -299,7 +299,9 @@ def _write_schema(root: Path, path: Path) -> str:
     """The schema for editors, beside the profiles; its address as the profile's first line has it."""
     schema = root / SCHEMA_FILE
     schema.parent.mkdir(parents=True, exist_ok=True)
-    schema.write_text(json.dumps(declaration.schema(), indent=1) + "\n", encoding="utf-8")
+    temporary = schema.with_name(f".{schema.name}.{os.getpid()}")  # by rename: never through somebody's link
+    temporary.write_text(json.dumps(declaration.schema(), indent=1) + "\n", encoding="utf-8")
+    temporary.replace(schema)
     return os.path.relpath(schema, path.parent)
 
 

@@ -32,6 +32,8 @@ LATENT = frozenset(["deepseek_v2", "deepseek_v3", "deepseek_v32", "kimi_k2", "gl
 OTHER = frozenset(["falcon"])
 COUNTED = DENSE | EXPERTS | LATENT | OTHER
 
+MOST_LAYERS = 10_000
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -110,6 +112,8 @@ def count(family: str, text: Fields, shape: Shape) -> Counts:
 
 def _sparse_layers(text: Fields, layers: int) -> int:
     """Layers with experts."""
+    if layers > MOST_LAYERS:
+        return 0  # no model has so many: the declaration's own check refuses it
     first = text.maybe("first_k_dense_replace", least=0) or 0
     step = text.maybe("decoder_sparse_step", "moe_layer_freq") or 1
     plain = {one for one in text.items("mlp_only_layers") if isinstance(one, int)}

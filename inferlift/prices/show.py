@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from inferlift.artifacts import Offer
+from inferlift.errors import DeclarationError
 from inferlift.prices.age import MAX_AGE_DAYS, age_days, age_note, oldest
 from inferlift.prices.offers import REGION, offers
 from inferlift.prices.tables import extras
@@ -28,7 +29,14 @@ def table(
 
     Raises DeclarationError for an unknown target or region.
     """
-    shown = [offer for offer in offers(target, region) if gpu in ("", offer.gpu)]
+    shown = [offer for offer in offers(target, region) if not gpu or gpu.lower() == (offer.gpu or "").lower()]
+    if gpu and not shown:
+        known_gpus = sorted({offer.gpu for offer in offers(target, region) if offer.gpu})
+        raise DeclarationError(
+            f"no offer of {target} has the GPU {gpu!r}",
+            why=f"there are: {', '.join(known_gpus) or 'none'}",
+            next_command="./invoke prices --gpu NAME, with one of them",
+        )
     known = [offer for offer in shown if offer.usd_per_hour is not None]
     dates = [offer.date for offer in known]
     body = [_row(offer, today) for offer in shown if offer.reserve_only or _priced(offer)]

@@ -45,7 +45,7 @@ def load(which: Stamp) -> Snapshot:
         body = json.loads(Path(path).read_text(encoding="utf-8"))
         prices = [_price(row) for row in body["prices"]]
         offerings = [Offering(**{**row, "zones": tuple(row["zones"])}) for row in body["offerings"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, AttributeError) as error:
         raise DeclarationError(
             f"{path} is not a price snapshot",
             why=str(error).splitlines()[0] if str(error) else type(error).__name__,
@@ -94,7 +94,8 @@ def write(prices: Iterable[Price], offerings: Iterable[Offering], date: str, whe
 def _price(row: dict[str, Any]) -> Price:
     price = Price(**row)
     usd = price.usd_per_hour
-    figure = usd is None or (isinstance(usd, int | float) and not isinstance(usd, bool) and usd > 0)
-    if price.kind not in KINDS or not figure:
+    figure = usd is None or (isinstance(usd, int | float) and not isinstance(usd, bool) and 0.003 <= usd <= 200)
+    texts = (price.instance_type, price.region, price.kind, price.source, price.date)
+    if not all(isinstance(text, str) for text in texts) or price.kind not in KINDS or not figure:
         raise ValueError(f"not a price: {row}")
     return price

@@ -36,7 +36,7 @@ class Requests(Section):
     """What is asked. Which keys a task needs: text tasks token lengths, tasks with images their sizes."""
 
     per_minute_peak: Positive | None = Field(
-        None, description="requests that arrive in the busiest minute; null: taken from the audit"
+        None, le=1e9, description="requests that arrive in the busiest minute; null: taken from the audit"
     )
     in_flight_peak: int = Field(1000, gt=0, description="users whose requests are in flight at once")
     sessions: int | None = Field(
@@ -129,7 +129,7 @@ class Load(Section):
 class Operations(Section):
     """How the service is run, and what is allowed for it."""
 
-    spare: int = Field(1, ge=0, description="replicas beyond the peak's need (N+1)")
+    spare: int = Field(1, ge=0, le=10_000, description="replicas beyond the peak's need (N+1)")
     failure_domain: Literal["host", "zone"] = Field(
         "host", description="what may fail without users noticing: one host, or a whole availability zone"
     )

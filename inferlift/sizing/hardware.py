@@ -79,7 +79,7 @@ def gpus() -> tuple[Gpu, ...]:
 
 def gpu(ec2_name: str, vram_mib: int) -> Gpu | None:
     """The GPU that EC2 calls so, told apart by its memory (A100 40 and 80 GB)."""
-    named = [candidate for candidate in gpus() if candidate.ec2_name == ec2_name]
+    named = [candidate for candidate in gpus() if ec2_name and candidate.ec2_name == ec2_name]
     return min(named, key=lambda candidate: abs(candidate.vram_mib - vram_mib), default=None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from inferlift.artifacts import Interval, Memory, Offer
+from inferlift.artifacts import Interval, ItemRate, Memory, Offer
 from inferlift.profile import Profile
 from inferlift.sizing import batching, vision
 from inferlift.sizing.hardware import Gpu, assumed
@@ -29,17 +29,18 @@ def on_device(profile: Profile, offer: Offer, gpu: Gpu | None) -> Served | Unser
         return Unserved(offer.name, asked, why)
     if (short := _too_small(profile, offer, gpu, asked)) is not None:
         return Unserved(offer.name, asked, short)
-    service, unlucky = vision.service_time(one), vision.service_time(one, slow=True)
+    per_request = profile.requests.images_per_request if profile.requests.image_width else 1
+    service, unlucky = _of_requests(one, per_request, slow=False), _of_requests(one, per_request, slow=True)
     limit = profile.targets.p95_total_ms
     target = None if limit is None else max(limit - network_ms(profile), 0.001)
-    most = one.items_per_s.value
+    most = one.items_per_s.value / per_request
     reached: dict[str, float] = {}
     ranges: dict[str, Interval] = {}
     if target is not None and service is not None and unlucky is not None:
         # offered no more than it answers in time even where the prediction was too kind, if that can be
-        most = _most_within(unlucky, target, one.items_per_s.low) or _most_within(service, target, most) or (
-            batching.COMFORTABLE * 1000 / service(1)
-        )  # fmt: skip
+        least = one.items_per_s.low / per_request
+        most = _most_within(unlucky, target, least) or _most_within(service, target, most)
+        most = most or batching.COMFORTABLE * 1000 / service(1)
         usual = batching.choose(most, service, target).latency_ms or one.latency_ms.value
         worst = batching.choose(most, unlucky, target).latency_ms or one.latency_ms.high
         usual, worst = usual + network_ms(profile), worst + network_ms(profile)
@@ -48,13 +49,13 @@ def on_device(profile: Profile, offer: Offer, gpu: Gpu | None) -> Served | Unser
         ranges[TOTAL] = Interval(value=usual, low=low, high=max(usual, worst), unit="ms")
     else:
         most *= batching.FULL
-    per_request = profile.requests.images_per_request if profile.requests.image_width else 1
-    rate = most * devices / per_request
+    rate = most * devices
     return Served(
         name=offer.name,
         memory=asked,
         rate=rate,
-        explain=f"{devices} x {most:.3g} items/s / {per_request} a request = {rate:.3g} requests/s; {one.explain[-1]}",
+        explain=f"{devices} x {most:.3g} requests/s of {per_request} item(s) = {rate:.3g} requests/s;"
+        f" {one.explain[-1]}",
         reached=reached,
         ranges=ranges,
         gpu=gpu,
@@ -62,6 +63,12 @@ def on_device(profile: Profile, offer: Offer, gpu: Gpu | None) -> Served | Unser
         items=one,
         beyond=one.beyond,
     )
+
+
+def _of_requests(one: ItemRate, items: int, *, slow: bool) -> Callable[[int], float] | None:
+    """Milliseconds of a batch of so many requests, all of whose items are worked off."""
+    each = vision.service_time(one, slow=slow)
+    return None if each is None else lambda batch: each(batch * items)
 
 
 def _most_within(service: Callable[[int], float], target_ms: float, ceiling: float) -> float:

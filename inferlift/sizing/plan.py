@@ -133,7 +133,7 @@ def _known_hardware(profile: Profile) -> None:
     """Names of hardware that no table knows are refused before everything is rejected for them."""
     known = {"cpu", *(name for gpu in hardware.gpus() for name in (gpu.name, gpu.ec2_name) if name)}
     asked = [*profile.operations.hardware, *(h.gpu for h in (profile.static.hosts if profile.static else ()) if h.gpu)]
-    for name in asked:
+    for name in (one.strip() for one in asked):
         if name.lower() not in {one.lower() for one in known}:
             near = difflib.get_close_matches(name.lower(), [one.lower() for one in known], 1)
             real = next((one for one in known if near and one.lower() == near[0]), "")

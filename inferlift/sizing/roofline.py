@@ -102,6 +102,7 @@ def kv_bytes(model: Model, context: float, tensor: float) -> float:
         values = 2.0 * math.ceil(model.kv_heads / tensor) * model.head_dim
     layers = model.layers if model.kv_layers is None else model.kv_layers
     windowed = (model.layers if model.window_layers is None else model.window_layers) if model.window else 0
+    windowed = min(windowed, layers)
     kept = (layers - windowed) * context + windowed * min(context, model.window or 0)
     return values * model.kv_bits / 8 * kept
 

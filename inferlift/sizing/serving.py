@@ -51,8 +51,11 @@ def _without_gpu(profile: Profile, offer: Offer) -> Served | Unserved:
     # what a cloud calls a vCPU is a hyper-thread: two of them are the core that the figures are of
     cores = cpus if lab is not None or cpus is None else cpus / 2
     at_once = max(1, int((cores or threads) // threads))
+    if ram is not None and lab is None:
+        at_once = max(1, min(at_once, int(ram * GIB // asked.total_bytes)))
     speed = on_cpu(profile, cores or float(threads))
     reached = {TTFT: speed.ttft_s * 1000, TOTAL: speed.total_s * 1000}
+    reached[TOKENS_PER_S] = 1 / speed.total_s
     if profile.requests.output_tokens > 1:
         reached[TOKENS_PER_S] = (profile.requests.output_tokens - 1) / max(speed.total_s - speed.ttft_s, 1e-9)
     rate, explain = speed.requests_per_s * at_once, speed.explain

@@ -36,7 +36,8 @@ def lines(plan: Sizing, *, explain: bool = False) -> list[str]:
     said += _offers(plan)
     if explain:
         said += _explained(plan)
-    return said
+    # a name may hold what a terminal would obey
+    return ["".join(letter if letter.isprintable() else "?" for letter in line) for line in said]
 
 
 def figures(plan: Sizing) -> dict[str, float | int | str | None]:

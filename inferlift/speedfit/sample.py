@@ -187,9 +187,9 @@ def _same_run(row: Row) -> tuple[object, ...]:
 
 
 def _excluded(rows: Iterable[Row]) -> list[Row]:
-    """By rules that know no prediction: weights larger than the memory of the GPUs stated; and of a curve (all columns
-    the same but requests and release) the fewest rows without which none is more than 1.5 times slower than one with
-    more requests."""
+    """By rules that know no prediction: weights larger than the memory of the GPUs stated; more FLOP/s than they have;
+    and of a curve (all columns the same but requests and release) the fewest rows without which none is more than 1.5
+    times slower than one with more requests."""
     listed = list(rows)
     curves: dict[str, list[Row]] = defaultdict(list)
     for row in listed:
@@ -199,12 +199,19 @@ def _excluded(rows: Iterable[Row]) -> list[Row]:
     marked = []
     for row in listed:
         why = ""
-        if terms(row.run)["free"] < 0:
+        t = terms(row.run)
+        if t["free"] < 0:
             why = "the weights are larger than the memory of the GPUs stated"
+        elif row.run.pools is None and _tokens_read_and_written_per_s(row) * t["t_token"] > 1:
+            why = "more compute than the data sheet of the GPUs stated"  # prompts came out of a cache
         elif row.id in disordered:
             why = "contradicts its curve: fewer requests were more than 1.5 times slower"
         marked.append(replace(row, excluded=why))
     return marked
+
+
+def _tokens_read_and_written_per_s(row: Row) -> float:
+    return row.tokens_per_s / row.run.output_tokens * (row.run.input_tokens + row.run.output_tokens)
 
 
 def _disordered(curve: Sequence[Row]) -> list[Row]:

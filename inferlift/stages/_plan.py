@@ -25,7 +25,10 @@ def planned(profile: Profile, evidence: Evidence | None, measured_rate: Figure |
 
     offers = offers_of(profile)
     plan = size(profile, evidence, offers, measured_rate, services=services_of(profile))
-    offer = next(one for one in offers if plan.choice.startswith(one.name) and one.region == plan.region)
+    offer = next(
+        one for one in offers
+        if one.region == plan.region and (one.name == plan.choice or profile.target == "lab")
+    )  # fmt: skip
     known = Circumstances(
         weights_bytes=plan.memory.weights_bytes,
         quota_suffices={"pass": True, "fail": False}.get(
@@ -156,7 +159,8 @@ def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
     gpu = plan.serving.gpu if plan.serving is not None else None
     card = hardware.named(gpu) if gpu is not None else None
     server = next((one for one in servers(gpu or "-") if one.gpus == offer.gpu_count), None)
-    rental = next(iter(rentals(gpu or "-")), None)
+    # with a residency, hosts whose place is not known are none
+    rental = next((one for one in rentals(gpu or "-") if one.eu is True or not profile.operations.residency), None)
     api = next(iter(_apis(profile)), None)
     mean = plan.mean_rps or plan.peak_rps
     month = None if mean.value is None else mean.value * MONTH_S
@@ -207,6 +211,11 @@ def price_dates(plan: Sizing) -> list[str]:
 
 def _judged_on_all_costs(profile: Profile, plan: Sizing, costs: Costs) -> Sizing:
     """The target of cost holds for the whole bill, not for the hosts alone."""
+    budget, month = profile.budget.monthly, costs.monthly.value
+    if budget is not None and (month is None or month > budget) and "budget.monthly" not in plan.why:
+        said = "the whole bill is not known" if month is None else f"{month:,.0f} {plan.currency} a month in all"
+        why = f"{plan.why}; {said}, budget.monthly is {budget:g}"
+        plan = plan.model_copy(update={"why": why, "verdict": "conditional" if plan.verdict == "go" else plan.verdict})
     limit, whole = profile.targets.max_cost_per_1000, costs.per_1000.value
     if limit is None or whole is None or whole <= limit or (plan.cost_per_1000.value or 0.0) > limit:
         return plan
@@ -252,5 +261,11 @@ def _bill(profile: Profile) -> Figure | None:
     bill = profile.hosting.bill_monthly
     if bill is None:
         return None
-    unit = f"{profile.budget.currency}/month"
-    return Figure(value=bill, unit=unit, basis="declared", source="hosting.bill_monthly")
+    told, currency = profile.hosting.currency or profile.budget.currency, profile.budget.currency
+    source = "hosting.bill_monthly"
+    if told != currency:
+        # `usd_rate` is USD for one unit of the budget's currency where that is no USD
+        rate = profile.budget.usd_rate
+        bill = bill / rate if told == "USD" else bill * rate
+        source += f", {told} at {rate:g} USD"
+    return Figure(value=bill, unit=f"{currency}/month", basis="declared", source=source)

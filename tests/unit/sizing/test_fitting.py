@@ -86,6 +86,14 @@ def test_weights_beyond_the_memory_are_excluded(tmp_path: Path) -> None:
     assert beyond.excluded == "the weights are larger than the memory of the GPUs stated"
 
 
+def test_prompts_that_came_out_of_a_cache_are_excluded(tmp_path: Path) -> None:
+    """2 * 70e9 FLOP a token; 64 requests of 9216 tokens in 1.1 s are 7.5e16 FLOP/s, 19 times what two H100 have."""
+    (row,) = read(
+        tmp_path, {"isl": 8192, "silicon_data_source": told(64), "silicon_ttft_ms": 100, "silicon_tpot_ms": 1}
+    )
+    assert row.excluded == "more compute than the data sheet of the GPUs stated"
+
+
 def test_what_contradicts_its_curve_is_excluded_and_no_more_than_that(tmp_path: Path) -> None:
     times = {4: 17.4, 16: 22.0, 64: 40.0, 256: 9.0}
     rows = read(tmp_path, *({"silicon_data_source": told(n), "silicon_tpot_ms": ms} for n, ms in times.items()))
