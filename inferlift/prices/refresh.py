@@ -218,7 +218,7 @@ def _moved(price: Price, old: Price | None) -> str:
 def _session() -> Any:
     """A session of its own: credentials are looked up anew, not taken from whatever ran before in this process."""
     try:
-        import boto3  # type: ignore[import-untyped]
+        import boto3
     except ImportError:
         raise DeclarationError(
             "prices cannot be refreshed: boto3 is not installed",
@@ -231,7 +231,7 @@ def _session() -> Any:
 def _said(error: Exception) -> InferliftError:
     """What a failed call means for the user. An error that is not AWS's own stays as it is."""
     try:
-        from botocore import exceptions  # type: ignore[import-untyped]
+        from botocore import exceptions
     except ImportError:
         raise error from None
     why = str(error).splitlines()[0] if str(error) else type(error).__name__
