@@ -475,14 +475,21 @@ def check(c: Context) -> None:
     _guard(work)
 
 
-@task(help={"unit": "only the quick tests", "lab": "only the lab's tests", "k": "pytest -k expression"})
-def test(c: Context, unit: bool = False, lab: bool = False, k: str = "") -> None:
+@task(
+    help={
+        "unit": "only the quick tests",
+        "lab": "only the lab's tests",
+        "long": "only those that take long",
+        "k": "pytest -k expression",
+    }
+)
+def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, k: str = "") -> None:
     """Checks, unit tests, then the lab end to end."""
 
     def work() -> int:
         from inferlift.development import test as run
 
-        return run(ROOT, unit=unit, lab=lab, expression=k)
+        return run(ROOT, unit=unit, lab=lab, long=long, expression=k)
 
     _guard(work)
 

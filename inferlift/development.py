@@ -49,8 +49,10 @@ def check(root: Path) -> int:
     return failed
 
 
-def test(root: Path, *, unit: bool = False, lab: bool = False, expression: str = "") -> int:
-    """Checks, then the quick tests, then the lab; stops at the first part that fails."""
+def test(root: Path, *, unit: bool = False, lab: bool = False, long: bool = False, expression: str = "") -> int:
+    """Checks, then the quick tests, then the lab; stops at the first part that fails. `long`: only what takes long."""
+    if long:
+        return _pytest(root, ["-m", "long", "tests/lab", *(["-k", expression] if expression else [])])
     both = unit == lab
     if both and not expression and check(root):
         return 1
@@ -59,7 +61,7 @@ def test(root: Path, *, unit: bool = False, lab: bool = False, expression: str =
     if (unit or both) and (code := _pytest(root, ["-m", "not lab", *side_by_side, "tests/unit", *select])):
         return code
     if lab or both:
-        return _pytest(root, ["-m", "lab", "tests/lab", *select])
+        return _pytest(root, ["-m", "lab and not long", "tests/lab", *select])
     return 0
 
 

@@ -342,6 +342,14 @@ def _notes(profile: Profile, peak: Figure, answered: Figure, mean: Figure | None
         room = best.served.sessions * best.served.copies * best.replicas
         if asked.in_flight_peak > room:
             notes.append(f"{asked.in_flight_peak - room} of {asked.in_flight_peak} in flight wait at the gateway")
+    if asked.sessions is not None and best.served is not None and best.served.gpu is not None and best.served.need:
+        fits = most_sessions(
+            profile.model, profile.server, best.served.gpu, best.served.layout, context_of(profile)
+        ) * best.served.copies * best.replicas  # fmt: skip
+        kept = min(fits, asked.sessions)
+        notes.append(
+            f"the context of {kept} of {asked.sessions} open conversations stays in GPU memory between requests"
+        )
     if profile.operations.reservation in ("1y", "3y") and best.sold_as != "reserved":
         notes.append(f"no price of a {profile.operations.reservation} reservation is known: priced {best.sold_as}")
     if best.served is not None and best.served.beyond:

@@ -6,6 +6,7 @@ from inferlift.artifacts import Offer
 from inferlift.profile import Profile
 from inferlift.sizing import compat, copies, hardware, items
 from inferlift.sizing.copies import Known
+from inferlift.sizing.hardware import assumed
 from inferlift.sizing.memory import GIB, memory
 from inferlift.sizing.reach import TOKENS_PER_S, TOTAL, TTFT, Served, Unserved, no_memory
 from inferlift.sizing.speed import on_cpu
@@ -53,7 +54,8 @@ def _without_gpu(profile: Profile, offer: Offer) -> Served | Unserved:
     at_once = max(1, int((cores or threads) // threads))
     if ram is not None and lab is None:
         at_once = max(1, min(at_once, int(ram * GIB // asked.total_bytes)))
-    speed = on_cpu(profile, cores or float(threads))
+    bandwidth = None if lab is not None else assumed("cpu_core_bandwidth")
+    speed = on_cpu(profile, cores or float(threads), bandwidth)
     reached = {TTFT: speed.ttft_s * 1000, TOTAL: speed.total_s * 1000}
     reached[TOKENS_PER_S] = 1 / speed.total_s
     if profile.requests.output_tokens > 1:

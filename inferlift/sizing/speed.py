@@ -144,21 +144,29 @@ def architecture(run: Run) -> str:
     return f"{run.engine} {body} {bits} {computed}{' apart' if run.pools else ''}"
 
 
-def on_cpu(profile: Profile, cpus: float) -> Speed:
-    """Prompt and reply at the FLOP/s a core was measured to reach; `slots` gain nothing where compute is the limit."""
+def on_cpu(profile: Profile, cpus: float, core_bandwidth: float | None = None) -> Speed:
+    """Prompt and reply at the FLOP/s a core was measured to reach, and no faster than memory gives the weights.
+
+    `core_bandwidth`: bytes/s of memory for each core while all of them read; None: the measured core's own, which the
+    FLOP/s hold already. A step of `slots` replies reads the weights once.
+    """
     cores = min(cpus, float(profile.server.threads))
-    flop = 2 * (profile.model.parameters_active or profile.model.parameters_total)
+    model = profile.model
+    flop = 2 * _active(profile)
     read_s = flop / assumed("cpu_prefill_flops")  # core seconds a token
     write_s = flop / assumed("cpu_decode_flops")
+    step_s = _active(profile) * model.weight_bits / 8 / core_bandwidth if core_bandwidth else 0.0  # core seconds
+    alone_s, shared_s = max(write_s, step_s), max(write_s, step_s / profile.server.slots)
     asked = profile.requests
-    core_s = asked.input_tokens_p50 * read_s + asked.output_tokens * write_s
-    ttft = (asked.input_tokens_p95 * read_s + write_s) / cores
+    core_s = asked.input_tokens_p50 * read_s + asked.output_tokens * shared_s
+    ttft = (asked.input_tokens_p95 * read_s + alone_s) / cores
+    limit = " (memory)" if step_s > write_s else ""
     return Speed(
         requests_per_s=cores / core_s,
         ttft_s=ttft,
-        total_s=ttft + (asked.output_tokens - 1) * write_s / cores,
+        total_s=ttft + (asked.output_tokens - 1) * alone_s / cores,
         explain=f"{cores:g} cores / ({asked.input_tokens_p50} tokens * {read_s * 1000:.2f} ms"
-        f" + {asked.output_tokens} tokens * {write_s * 1000:.2f} ms) = {cores / core_s:.3g} requests/s",
+        f" + {asked.output_tokens} tokens * {shared_s * 1000:.2f} ms{limit}) = {cores / core_s:.3g} requests/s",
     )
 
 
@@ -205,3 +213,7 @@ def _band(where: str, t: Mapping[str, float], prompts_share: float) -> str:
 
 def _range(value: float, band: tuple[float, float]) -> Range:
     return Range(value, value * band[0], value * band[1])
+
+
+def _active(profile: Profile) -> int:
+    return profile.model.parameters_active or profile.model.parameters_total
