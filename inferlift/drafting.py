@@ -271,8 +271,13 @@ def _text(value: Any) -> str:
         return "[" + ", ".join(_text(one) for one in value) + "]"
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _RESERVED and not value.endswith(":")
-        return value if plain else json.dumps(value, ensure_ascii=False)
+        return value if plain else _quoted(value)
     return json.dumps(value)
+
+
+def _quoted(value: str) -> str:
+    """A YAML text in quotes. JSON writes what lies beyond 16 bits as two escapes, which YAML does not join."""
+    return '"' + "".join(one if ord(one) > 0xFFFF else json.dumps(one)[1:-1] for one in value) + '"'
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

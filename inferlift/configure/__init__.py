@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from inferlift.configure.certificates import Ca, ensure_ca, issue
+    from inferlift.configure.drivers import Driver, driver_for
     from inferlift.configure.runner import apply
+    from inferlift.configure.servers import ray_variables, server_roles, server_variables
     from inferlift.configure.validators import validate
     from inferlift.configure.variables import (
         MONITOR_USER,
@@ -22,6 +24,11 @@ if TYPE_CHECKING:
     )
 
 _HOME = {
+    "Driver": "drivers",
+    "driver_for": "drivers",
+    "ray_variables": "servers",
+    "server_roles": "servers",
+    "server_variables": "servers",
     "apply": "runner",
     "Ca": "certificates",
     "ensure_ca": "certificates",
@@ -39,13 +46,18 @@ __all__ = [
     "MONITOR_USER",
     "SYNTHETIC_HEADER",
     "Ca",
+    "Driver",
     "FleetVariables",
     "apply",
+    "driver_for",
     "ensure_ca",
     "fleet_certificates",
     "fleet_secrets",
     "fleet_variables",
     "issue",
+    "ray_variables",
+    "server_roles",
+    "server_variables",
     "validate",
 ]
 

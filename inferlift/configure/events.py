@@ -31,6 +31,7 @@ class Log:
     troubles: list[Trouble] = field(default_factory=list)
     skipped: dict[str, None] = field(default_factory=dict)  # ordered, each line once
     digests: dict[str, dict[str, str]] = field(default_factory=dict)  # host -> role -> digest of what was deployed
+    removed: dict[str, set[str]] = field(default_factory=dict)  # host -> roles taken away
     changed: list[str] = field(default_factory=list)  # "host: task"
     stats: Mapping[str, Any] | None = None
     _task: str = ""
@@ -90,6 +91,9 @@ class Log:
             self.skipped[f"{host}: {scrub(str(line), self.secrets)}"] = None
         for role, digest in (result.get("inferlift_digests") or {}).items():
             self.digests.setdefault(host, {})[str(role)] = str(digest)
+        for item in result.get("results") or (result,):
+            for role in item.get("inferlift_removed") or ():
+                self.removed.setdefault(host, set()).add(str(role))
 
 
 def forms_of(secrets: Iterable[str]) -> tuple[str, ...]:

@@ -70,7 +70,7 @@ def apply(
         shutil.rmtree(sockets, ignore_errors=True)
         _scrub_artifacts(folder, values.values())
     if not check:
-        _remember(workdir / "digests.json", log.digests)
+        _remember(workdir / "digests.json", log.digests, log.removed)
     return Configured(
         hosts=counts,
         changed=sum(row["changed"] for row in counts.values()),
@@ -222,10 +222,12 @@ def _scrub_artifacts(folder: Path, values: Iterable[str]) -> None:
             path.write_text(clean, encoding="utf-8")
 
 
-def _remember(path: Path, digests: Mapping[str, Mapping[str, str]]) -> None:
+def _remember(path: Path, digests: Mapping[str, Mapping[str, str]], removed: Mapping[str, Iterable[str]]) -> None:
     known: dict[str, dict[str, str]] = json.loads(path.read_text()) if path.is_file() else {}
     for host, rows in digests.items():
         known.setdefault(host, {}).update(rows)
+    for host, roles in removed.items():
+        known[host] = {role: digest for role, digest in known.get(host, {}).items() if role not in roles}
     temporary = path.with_suffix(f".{os.getpid()}")
     _write(temporary, known)
     temporary.replace(path)

@@ -15,7 +15,7 @@ from inferlift.errors import InferliftError
 SCRIPTS = "/usr/local/lib/inferlift"
 ROLES = {
     "gateway": ("base", "gateway"),
-    "model": ("base", "llamacpp", "container"),
+    "model": ("base", "nvidia", "scratch", "weights", "llamacpp", "triton", "ray", "vllm", "container"),
     "monitor": ("base", "monitor"),
 }
 

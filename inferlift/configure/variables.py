@@ -86,7 +86,8 @@ def fleet_variables(
         "gateway_certificate": contract.certificate,
         "gateway_key_header": contract.key_header,
         "gateway_routes": [{"path": r.path, "upstream": r.upstream} for r in contract.routes],
-        "gateway_backends": _named(models),
+        # a gateway prefers the hosts of its own site
+        "gateway_backends": [{"name": h.name, "address": h.address, "site": h.site} for h in models],
         "gateway_backend_port": APP_PORT,
         "gateway_max_body_bytes": contract.max_body_bytes,
         "gateway_slots": profile.server.slots,

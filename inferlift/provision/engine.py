@@ -36,12 +36,26 @@ _QUIET_S = 90.0  # how long an interrupted update may take to end its calls in p
 
 
 class Engine:
-    """One stack (project, name) of the lab, with a program of ours."""
+    """One stack (project, name), with a program of ours.
 
-    def __init__(self, workdir: Path, project: str, stack: str, tools: Tools) -> None:
+    `kinds`: how the types of what is told about begin. `more_path`: a folder with a provider that is on no PATH.
+    """
+
+    def __init__(
+        self,
+        workdir: Path,
+        project: str,
+        stack: str,
+        tools: Tools,
+        *,
+        kinds: str = "inferlift-lab:",
+        more_path: Path | None = None,
+    ) -> None:
         self.files = StackFiles(workdir, project, stack)
         self._tools = tools
+        self._kinds, self._more_path = kinds, more_path
         self._errors: list[str] = []
+        self.failed: list[dict[str, Any]] = []  # creates of the last `up` that failed: type, urn, inputs
 
     def up(self, program: Callable[[], None], say: Say) -> None:
         """Bring the stack to what the program says, whatever happened behind its back.
@@ -49,6 +63,7 @@ class Engine:
         Raises CheckFailed with the engine's own diagnostics, Uncertain when another update holds the lock.
         """
         stack = self._stack(program)
+        self.failed.clear()
         with self._judged("up"):
             stack.up(refresh=True, color="never", suppress_outputs=True, on_event=self._teller(say))
 
@@ -61,12 +76,29 @@ class Engine:
             self._note_error(event)
             if (step := event.resource_pre_event) is not None:
                 change = _CHANGES.get(str(getattr(step.metadata.op, "value", step.metadata.op)))
-                if change and step.metadata.type.startswith("inferlift-lab:"):
+                if change and step.metadata.type.startswith(self._kinds):
                     found[_words(step.metadata)] = change
 
         with self._judged("preview"):
             stack.preview(refresh=True, color="never", suppress_outputs=True, on_event=note)
         return [Drift(resource=name, change=change) for name, change in sorted(found.items())]
+
+    def ask(self, program: Callable[[], None]) -> list[tuple[str, str, str, dict[str, Any]]]:
+        """(operation, type, name, inputs) of every resource that the program asks for; nothing is changed."""
+        stack = self._stack(program)
+        found: list[tuple[str, str, str, dict[str, Any]]] = []
+
+        def note(event: Any) -> None:
+            self._note_error(event)
+            step = event.resource_pre_event
+            if step is not None and step.metadata.type.startswith(self._kinds) and step.metadata.new is not None:
+                op = str(getattr(step.metadata.op, "value", step.metadata.op))
+                name = step.metadata.urn.rpartition("::")[2]
+                found.append((op, step.metadata.type, name, dict(step.metadata.new.inputs)))
+
+        with self._judged("preview"):
+            stack.preview(color="never", suppress_outputs=True, on_event=note)
+        return found
 
     def destroy(self, say: Say) -> None:
         """Remove what the state knows. Removing what is gone already is no error."""
@@ -103,7 +135,13 @@ class Engine:
         install(files.bin)
         env = {
             **environment(files, self._tools),
-            "PATH": f"{files.bin}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+            "PATH": os.pathsep.join(
+                [
+                    str(files.bin),
+                    *([str(self._more_path)] if self._more_path else []),
+                    os.environ.get("PATH", os.defpath),
+                ]
+            ),
         }
         settings = automation.ProjectSettings(name=files.project, runtime="python", main=str(files.work))
         with self._judged("stack select"):
@@ -125,16 +163,23 @@ class Engine:
 
         def tell(event: Any) -> None:
             self._note_error(event)
-            if (step := event.resource_pre_event) is not None:
+            if (step := event.res_op_failed_event) is not None:
+                self._note_failed(step.metadata)
+            elif (step := event.resource_pre_event) is not None:
                 started[step.metadata.urn] = time.monotonic()
             elif (step := event.res_outputs_event) is not None:
                 op = str(getattr(step.metadata.op, "value", step.metadata.op))
                 word = {"create": "made", "create-replacement": "made anew", "delete": "removed"}.get(op)
-                if word and step.metadata.type.startswith("inferlift-lab:"):
+                if word and step.metadata.type.startswith(self._kinds):
                     seconds = time.monotonic() - started.get(step.metadata.urn, time.monotonic())
                     say(f"{word} {_words(step.metadata)} ({seconds:.1f} s)")
 
         return tell
+
+    def _note_failed(self, metadata: Any) -> None:
+        op = str(getattr(metadata.op, "value", metadata.op))
+        if op.startswith("create") and metadata.new is not None:
+            self.failed.append({"type": metadata.type, "urn": metadata.urn, "inputs": dict(metadata.new.inputs)})
 
     def _note_error(self, event: Any) -> None:
         diagnostic = event.diagnostic_event
@@ -153,8 +198,9 @@ class Engine:
                 why=f"the lock under {self.files.state} is held",
                 next_command="run the same command again: it settles what a killed run left",
             ) from None
-        except automation.CommandError:
-            why = "\n".join(dict.fromkeys(self._errors))[-800:] or "the engine gave no reason"
+        except automation.CommandError as error:
+            said = re.findall(r"^\s*error: (.{1,200})", str(error), re.MULTILINE)  # its own sentence, nothing around it
+            why = "\n".join(dict.fromkeys(self._errors or said))[-800:] or "the engine gave no reason"
             if "is not ours" in why:
                 raise Refusal("a name that the lab needs is taken", why=why) from None
             raise CheckFailed(f"pulumi {what} failed", why=why) from None

@@ -73,9 +73,21 @@ class StackFiles:
         """Operations that an update announced and never finished."""
         return len(_latest(self.checkpoint).get("pending_operations") or [])
 
+    def pending_creates(self) -> list[dict[str, Any]]:
+        """What was being made when the update died: the resources as the state noted them, inputs resolved."""
+        waiting = _latest(self.checkpoint).get("pending_operations") or []
+        return [o["resource"] for o in waiting if o.get("type") == "creating" and isinstance(o.get("resource"), dict)]
+
     def resources(self) -> list[str]:
         """URNs in the state."""
         return [r["urn"] for r in _latest(self.checkpoint).get("resources") or []]
+
+    def known(self) -> tuple[set[str], set[str]]:
+        """(ids, names) of the resources in the state; names are the program's and, where it gives one, the cloud's."""
+        rows = _latest(self.checkpoint).get("resources") or []
+        names = {str(r["urn"]).rpartition("::")[2] for r in rows}
+        names |= {str(r["inputs"]["name"]) for r in rows if isinstance((r.get("inputs") or {}).get("name"), str)}
+        return {str(r["id"]) for r in rows if r.get("id")}, names
 
     def readable(self) -> bool:
         return _readable(self.checkpoint)

@@ -1,6 +1,7 @@
 """The lab as a target: the desired fleet and the old world made, read, verified and removed.
 
-Making goes through Pulumi; reading and verifying ask podman by label, so that the changer does not judge itself.
+A document for AWS, and a work folder whose fleet is there, are handed on to `aws/target.py`. Making goes through
+Pulumi; reading and verifying ask podman by label, so that the changer does not judge itself.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from inferlift import process
 from inferlift.artifacts import Check, DesiredFleet, Endpoint, Fleet, Host
 from inferlift.errors import CheckFailed, Uncertain
 from inferlift.provision import settling
+from inferlift.provision.aws import notes
 from inferlift.provision.models import Drift, HostSpec, Tools, WorldHosts, network_name
 from inferlift.provision.plan import fleet_specs
 from inferlift.provision.podman import NAME, ROLE, SITE, Container, Network, Podman
@@ -40,6 +42,10 @@ def apply_fleet(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) ->
     from inferlift.provision.components import fleet_program
 
     key = ssh_key(workdir)
+    if desired.aws is not None:
+        from inferlift.provision.aws import target
+
+        return target.apply(desired, workdir, tools, _public(key), say)
     fleet_specs(desired, tools.host_image, _public(key))  # refuse a wrong document before the engine starts
     engine = _engine(workdir, FLEET, tools)
     engine.up(fleet_program(desired, tools.host_image, _public(key)), say)
@@ -70,6 +76,10 @@ def apply_world(
 
 def preview_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[str]:
     """What `apply_fleet` would make, make anew or remove, in words. Changes nothing and needs no engine."""
+    if desired.aws is not None:
+        from inferlift.provision.aws import target
+
+        return target.preview(desired, workdir)
     key = workdir / "ssh" / "id_ed25519"
     public = _public(key) if key.exists() else ""
     wanted = {spec.name: spec for spec in fleet_specs(desired, tools.host_image, public)}
@@ -95,11 +105,19 @@ def drift_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[Drif
     from inferlift.provision.components import fleet_program
 
     key = ssh_key(workdir)
+    if desired.aws is not None:
+        from inferlift.provision.aws import target
+
+        return target.drift(desired, workdir, tools, _public(key), lambda line: None)
     return _engine(workdir, FLEET, tools).refresh_preview(fleet_program(desired, tools.host_image, _public(key)))
 
 
 def read_fleet(label: str, workdir: Path, tools: Tools) -> Fleet | None:
-    """The fleet as podman knows it by its label; None when there is none."""
+    """The fleet as podman, or AWS, knows it by its label; None when there is none."""
+    if notes.is_here(label, workdir):
+        from inferlift.provision.aws import reading
+
+        return reading.read(label, workdir)
     podman = Podman(tools.podman_env)
     hosts = _hosts(podman, label, workdir)
     network = podman.network_of(label)
@@ -134,6 +152,10 @@ def read_world(label: str, workdir: Path, tools: Tools) -> WorldHosts | None:
 
 def verify_fleet(expected: Fleet, workdir: Path, tools: Tools) -> list[Check]:
     """Is every host still the one it was, with its quota, answering on its SSH port, and is there none too many?"""
+    if expected.aws is not None:
+        from inferlift.provision.aws import reading
+
+        return reading.verify(expected)
     return _verify(expected.label, expected.hosts, expected.subnet, tools)
 
 
@@ -166,15 +188,48 @@ def settle(workdir: Path, tools: Tools, say: Say) -> None:
             pending = stack.pending()
             _engine(workdir, names, tools).clear_pending()
             say(f"settled a killed update of the {names[1]} ({pending} operations were pending)")
+    if notes.regions(workdir):
+        from inferlift.provision.aws import target
+
+        target.settle(workdir, tools, say)
 
 
-def destroy_fleet(label: str, workdir: Path, tools: Tools, say: Say) -> list[str]:
-    """Remove the fleet and all that carries its label. Returns what is left: empty when a new listing finds nothing."""
+def destroy_fleet(label: str, workdir: Path, tools: Tools, say: Say, *, delete_data: bool = False) -> list[str]:
+    """Remove the fleet and all that carries its label. Returns what is left: empty when a new listing finds nothing.
+
+    On AWS what holds data stays and is named, unless `delete_data`; the lab keeps nothing.
+    """
+    if notes.is_here(label, workdir):
+        from inferlift.provision.aws import target
+
+        return target.destroy(label, workdir, tools, say, delete_data=delete_data)
     return _destroy(label, workdir, FLEET, tools, say)
 
 
 def destroy_world(label: str, workdir: Path, tools: Tools, say: Say) -> list[str]:
     return _destroy(label, workdir, WORLD, tools, say)
+
+
+def lift_expiry(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) -> DesiredFleet:
+    """Nothing of the fleet may end by itself any more: taken away, then read back. The lab has no expiry.
+
+    Raises CheckFailed naming what still expires.
+    """
+    if desired.aws is None:
+        return desired
+    from inferlift.provision.aws import target
+
+    return target.lift_expiry(desired, workdir, tools, _public(ssh_key(workdir)), say)
+
+
+def check_before_spending(desired: DesiredFleet, say: Say) -> list[Check]:
+    """What `plan` and `doctor --target aws` ask of the account; reads only. The lab spends nothing."""
+    if desired.aws is None:
+        return []
+    from inferlift.provision.aws.checks import before_spending
+    from inferlift.provision.aws.session import Session
+
+    return before_spending(desired, Session(), say)
 
 
 def ssh_key(workdir: Path) -> Path:
@@ -325,6 +380,7 @@ def _attempt(action: Callable[[], object]) -> CheckFailed | None:
 
 
 __all__ = [
-    "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "destroy_fleet", "destroy_world", "drift_fleet",
-    "generation", "preview_fleet", "read_fleet", "read_world", "settle", "ssh_key", "verify_fleet", "verify_world",
+    "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "check_before_spending", "destroy_fleet",
+    "destroy_world", "drift_fleet", "generation", "lift_expiry", "preview_fleet", "read_fleet", "read_world", "settle",
+    "ssh_key", "verify_fleet", "verify_world",
 ]  # fmt: skip

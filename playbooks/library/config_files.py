@@ -31,6 +31,12 @@ options:
     description: Further values that the digest and the manifest carry, for the validator.
     type: dict
     default: {}
+  kept:
+    description:
+      - Lists of what the role has put on the host besides files (C(packages), C(folders), C(users), C(groups)). Each
+        is joined with what the earlier manifest says, so that it can be taken away again; the digest leaves it out.
+    type: dict
+    default: {}
   files:
     description: The files.
     type: list
@@ -93,6 +99,7 @@ def main():
         argument_spec={
             "role": {"type": "str", "required": True},
             "facts": {"type": "dict", "default": {}},
+            "kept": {"type": "dict", "default": {}},
             "files": {
                 "type": "list",
                 "elements": "dict",
@@ -113,10 +120,10 @@ def main():
         supports_check_mode=True,
     )
     role, files = module.params["role"], module.params["files"]
-    changed, manifest, diffs = [], {}, []
+    changed, manifest, diffs, made = [], {}, [], []
     for entry in files:
         data = (entry["secret"] if entry["content"] is None else entry["content"]).encode()
-        if put(module, entry, data):
+        if put(module, entry, data, made):
             changed.append(entry["path"])
             if entry["content"] is not None:
                 diffs.append({"before_header": entry["path"], "before": "", "after": entry["content"]})
@@ -129,8 +136,9 @@ def main():
         }
     changed += remove_old(module, role, manifest)
     digest = digest_of(manifest, module.params["facts"])
+    kept = joined(earlier(role).get("kept", {}), {**module.params["kept"], **({"made": made} if made else {})})
     record = json.dumps(
-        {"digest": digest, "facts": module.params["facts"], "files": manifest}, indent=1, sort_keys=True
+        {"digest": digest, "facts": module.params["facts"], "files": manifest, "kept": kept}, indent=1, sort_keys=True
     )
     place = {
         "path": str(MANIFESTS / f"{role}.json"),
@@ -144,8 +152,8 @@ def main():
     module.exit_json(changed=bool(changed), changed_paths=changed, diff=diffs, inferlift_digests={role: digest})
 
 
-def put(module, entry, data):
-    """Make the file so; True when anything had to be changed."""
+def put(module, entry, data, made=None):
+    """Make the file so; True when anything had to be changed. Folders that were made for it are told in `made`."""
     path = Path(entry["path"])
     same = path.is_file() and not path.is_symlink() and path.read_bytes() == data
     uid, gid = owner_of(module, entry)
@@ -156,6 +164,8 @@ def put(module, entry, data):
             return False
     if module.check_mode:
         return True
+    if made is not None:
+        made += [str(folder) for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".inferlift-")
     try:
@@ -185,11 +195,20 @@ def owner_of(module, entry):
         module.fail_json(msg=f"{entry['path']}: {missing}")
 
 
-def remove_old(module, role, manifest):
+def earlier(role):
     try:
-        before = json.loads((MANIFESTS / f"{role}.json").read_text(encoding="utf-8"))["files"]
-    except (OSError, ValueError, KeyError):
-        return []
+        before = json.loads((MANIFESTS / f"{role}.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return before if isinstance(before, dict) else {}
+
+
+def joined(before, now):
+    return {kind: sorted({*before.get(kind, []), *now.get(kind, [])}) for kind in {*before, *now}}
+
+
+def remove_old(module, role, manifest):
+    before = earlier(role).get("files", {})
     gone = [path for path in before if path not in manifest and Path(path).exists()]
     if not module.check_mode:
         for path in gone:

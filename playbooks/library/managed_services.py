@@ -68,6 +68,7 @@ actions:
 
 STAMPS = Path("/run/inferlift")
 UNITS = "/etc/systemd/system/"
+CONTROL = "/dev/nvidiactl"  # there while the driver is loaded
 PROPERTIES = ("ActiveState", "UnitFileState", "NeedDaemonReload", "ActiveEnterTimestampMonotonic")
 
 
@@ -124,10 +125,10 @@ class Host:
                 soft = service["reload"] and not units_changed and active
                 due.append((service, "reload" if soft else "restart", units, others))
         if reload_units:
-            self.act("daemon-reload", ["systemctl", "daemon-reload"])
+            self.reload()
         disabled = [s["name"] for s in services if states[s["name"]].get("UnitFileState") not in ("enabled", "static")]
         if disabled:
-            self.act("enable " + " ".join(disabled), ["systemctl", "enable", "--quiet", *disabled])
+            self.act("enable " + " ".join(disabled), ["systemctl", "enable", "--no-reload", "--quiet", *disabled])
         for service, verb, units, others in due:
             name = service["name"]
             if not self.module.check_mode and verb == "restart":
@@ -136,6 +137,18 @@ class Host:
             if not self.module.check_mode:
                 STAMPS.mkdir(parents=True, exist_ok=True)
                 self.stamp(service).write_text(f"{units} {others}", encoding="utf-8")
+
+    def reload(self):
+        """Reading units again takes the GPUs from running containers: those end before it, and are started after it."""
+        holders = [unit for unit in gpu_containers(UNITS, CONTROL) if self.active(unit)]
+        for unit in holders:
+            self.act(f"stop {unit}, which would lose its GPUs", ["systemctl", "stop", unit])
+        self.act("daemon-reload", ["systemctl", "daemon-reload"])
+        for unit in holders:
+            self.act(f"start {unit}", ["systemctl", "start", unit], journal=unit)
+
+    def active(self, unit):
+        return self.module.run_command(["systemctl", "is-active", "--quiet", unit])[0] == 0
 
     def proved(self, service):
         return not service["proof"] or self.module.run_command(service["proof"])[0] == 0
@@ -164,6 +177,14 @@ class Host:
     @staticmethod
     def stamp(service):
         return STAMPS / f"{service['name']}.started-with"
+
+
+def gpu_containers(units, control):
+    """Units that run a container with GPUs; none on a host whose driver is not loaded."""
+    if not Path(control).exists():
+        return []
+    own = [path for path in Path(units).glob("*.service") if path.is_file()]
+    return sorted(path.name for path in own if "nvidia.com/gpu" in path.read_text(encoding="utf-8", errors="replace"))
 
 
 def stamps_of(files):

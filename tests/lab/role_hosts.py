@@ -115,6 +115,8 @@ class RoleHosts:
             "create", "--name", container, "--label", self.label, "--runtime", "runc", "--systemd=always",
             "--privileged", "--ulimit", "nofile=20000:20000", "--ulimit", "nproc=20000:20000",
             "--memory", memory, "--cpus", str(cpus), "--network", self.network, "--ip", address,
+            # The same after a restart: this machine's neighbours would look for the old one for half a minute.
+            "--mac-address", f"02:00:0a:f4:{self.third:02x}:{last:02x}",
             toolchain.host_image(), "/sbin/init",
         )  # fmt: skip
         podman("cp", str(host_key), f"{container}:/etc/ssh/ssh_host_ed25519_key")

@@ -23,8 +23,9 @@ from inferlift.provision.aws.resolve import resolve
 from inferlift.provision.aws.session import Session
 from inferlift.provision.aws.tables import instance_type
 from tests.standin_aws import cloud as standin
+from tests.unit.provision.aws_documents import document
 
-from .aws_documents import document
+pytestmark = pytest.mark.lab
 
 REGION, LABEL = "eu-central-1", "3fa2c1/llm-13b-aws/fleet"
 NOON = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
@@ -229,6 +230,23 @@ def test_a_killed_route_is_taken_back(cloud: standin.Cloud, session: Session) ->
     undo.undo_create({"urn": f"u::p::{kind}::to-nat", "type": kind, "inputs": inputs}, LABEL, [REGION], session, quiet)
     routes = client.describe_route_tables(RouteTableIds=[table])["RouteTables"][0]["Routes"]
     assert [r["DestinationCidrBlock"] for r in routes] == ["10.9.0.0/16"]
+
+
+@pytest.mark.parametrize(("tags", "objects", "gone"), [(False, 0, True), (False, 1, False), (True, 0, False)])
+def test_an_unfinished_bucket_goes_unless_it_has_tags_or_objects(
+    cloud: standin.Cloud, session: Session, tags: bool, objects: int, gone: bool
+) -> None:
+    client = session.client("s3", REGION)
+    client.create_bucket(Bucket="inferlift-it", CreateBucketConfiguration={"LocationConstraint": REGION})
+    if tags:
+        client.put_bucket_tagging(Bucket="inferlift-it", Tagging={"TagSet": [{"Key": "a", "Value": "b"}]})
+    for number in range(objects):
+        client.put_object(Bucket="inferlift-it", Key=str(number), Body=b"")
+    kind = "aws:s3/bucket:Bucket"
+    pending = {"urn": f"u::p::{kind}::store", "type": kind, "inputs": {"bucket": "inferlift-it"}}
+    undo.undo_create(pending, LABEL, [REGION], session, quiet)
+    names = [b["Name"] for b in client.list_buckets()["Buckets"]]
+    assert (names == []) is gone
 
 
 CONSOLE = (

@@ -29,7 +29,7 @@ from tests.standin_aws import provider
 from tests.standin_aws.hosts import Hosts
 from tests.unit.provision.aws_documents import profile
 
-pytestmark = [pytest.mark.lab, pytest.mark.filterwarnings("ignore::DeprecationWarning:pulumi_aws")]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning:pulumi_aws")]
 CLONE = hashlib.sha256(str(ROOT).encode()).hexdigest()[:8]
 NAME, NETWORK = f"t-aws-{CLONE}", "10.243.0.0/16"
 

@@ -151,6 +151,18 @@ async def test_users_are_counted_and_our_own_requests_are_not(site: Site) -> Non
     assert USER_KEY not in log
 
 
+async def test_a_request_has_one_id_in_answer_and_log(site: Site) -> None:
+    async with site.client() as client:
+        own = (await post(client, question(1), headers={"X-Request-Id": "shop-42"}))[2]["X-Request-Id"]
+        made = (await post(client, question(1)))[2]["X-Request-Id"]
+        strange = (await post(client, question(1), headers={"X-Request-Id": 'a b"c'}))[2]["X-Request-Id"]
+    assert own == "shop-42"
+    assert len(made) == len(strange) == 36
+    log = site.on("gateway-1", "journalctl -u haproxy -o cat")
+    ids = [json.loads(line)["id"] for line in log.splitlines() if line.startswith("{")][-3:]
+    assert ids == [own, made, strange]
+
+
 def gateway_header() -> str:
     return configure.SYNTHETIC_HEADER
 

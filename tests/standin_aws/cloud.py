@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import itertools
+import os
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -73,6 +74,7 @@ def cloud(hosts: Any = None, addresses: Iterator[str] | None = None) -> Iterator
     """A fresh cloud behind a URL of this machine, with moto's gaps filled; everything is put back afterwards."""
     global _CLOUD
     made = _CLOUD = Cloud(hosts=hosts, addresses=addresses)
+    os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = "true"  # AWS' own policies: one is attached to a queue's hosts
     undo = [
         _replace(EC2Response, "create_capacity_reservation", _create_reservation),
         _replace(EC2Response, "describe_capacity_reservations", _describe_reservations),

@@ -187,7 +187,10 @@ class Lustre(Kind):
 
 class Environment(Kind):
     def create(self, aws: Aws, i: Json) -> str:
+        """Moto asks for a service role; in an account the service has a linked one of its own."""
         r = whole(i["computeResources"])
+        if gone(lambda: aws.iam.get_role(RoleName="standin-batch")) is None:
+            aws.iam.create_role(RoleName="standin-batch", AssumeRolePolicyDocument="{}")
         made = aws.batch.create_compute_environment(
             computeEnvironmentName=i["name"], type=i["type"], state=i["state"], tags=i["tags"],
             serviceRole=f"arn:aws:iam::{aws.sts.get_caller_identity()['Account']}:role/standin-batch",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import os
+import signal
 import sys
 import time
 from concurrent import futures
@@ -23,7 +24,8 @@ UNKNOWN = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"  # the engine's mark of a value
 KINDS: dict[str, Kind] = {**kinds_network.KINDS, **kinds_hosts.KINDS, **kinds_stores.KINDS}
 # What a program may read of a resource beside its inputs, for previews: unknown until it is made.
 LATER = ("arn", "latestVersion", "repositoryUrl", "publicIp", "dnsName", "keyId", "allocationId")
-KILL = "STANDIN_KILL_AFTER"  # the name of a resource: the provider dies once that is made, before it says so
+# A file of names: once such a resource is made the provider dies before it says so, once each; with !, the engine too.
+KILL = "STANDIN_KILL_AFTER"
 
 
 def install(folder: Path) -> Path:
@@ -57,6 +59,16 @@ def diff(kind: str, old: Json, new: Json) -> tuple[list[str], list[str]]:
     keys = {k for k in (*old, *new) if not k.startswith("__")}
     changed = sorted(k for k in keys if old.get(k) != new.get(k) and properties()[(kind, k)] != "none")
     return changed, [k for k in changed if properties()[(kind, k)] == "replace"]
+
+
+def die_if_told(name: str) -> None:
+    path = Path(os.environ.get(KILL) or os.devnull)
+    names = path.read_text().split() if path.is_file() else []
+    if name in names or f"{name}!" in names:
+        path.write_text("\n".join(n for n in names if n.rstrip("!") != name))
+        if f"{name}!" in names:
+            os.kill(os.getppid(), signal.SIGKILL)
+        os._exit(9)
 
 
 def paths(key: str, old: Any, new: Any) -> list[str]:
@@ -144,8 +156,7 @@ def serve() -> None:
                 return pb.CreateResponse(id="", properties=packed({**inputs, **dict.fromkeys(LATER, UNKNOWN)}))
             try:
                 identity = KINDS[kind].create(aws(), inputs)
-                if os.environ.get(KILL) == request.urn.rpartition("::")[2]:
-                    os._exit(9)
+                die_if_told(request.urn.rpartition("::")[2])
                 outputs = {**inputs, **KINDS[kind].outputs(aws(), identity, inputs)}
             except Exception as error:
                 return context.abort(grpc.StatusCode.UNKNOWN, f"{type(error).__name__}: {error}")

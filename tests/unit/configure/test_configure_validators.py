@@ -40,8 +40,8 @@ def test_no_text_passes_for_a_validation(output: str) -> None:
 
 
 def digests(folder: Path, *names: str) -> None:
-    roles = {"gateway-1": "gateway", "monitor-1": "monitor"}
-    rows = {n: dict.fromkeys(ROLES[roles.get(n, "model")], "d") for n in names}
+    roles = {"gateway-1": ROLES["gateway"], "monitor-1": ROLES["monitor"]}
+    rows = {n: dict.fromkeys(roles.get(n, ("base", "llamacpp", "container")), "d") for n in names}
     (folder / "digests.json").write_text(json.dumps(rows))
 
 

@@ -67,6 +67,8 @@ def files(role, manifest, expected):
 
 def services(names):
     """Active, all of them, by one question to systemd."""
+    if not names:
+        return []  # systemd would tell of itself
     shown = run(["systemctl", "show", "--property=Id,ActiveState,SubState,NRestarts", "--", *names])
     blocks = [
         dict(line.split("=", 1) for line in b.splitlines() if "=" in line) for b in shown.split("\n\n") if b.strip()

@@ -1,0 +1,60 @@
+"""An instance's power: cut and given back, for the test that loses a replica on purpose.
+
+A stopped instance loses what is on its local drives, and, where capacity is short, may not start again at once: the
+fleet must carry the loss, which is what the test shows. The group behind it does not replace it (hosts.SUSPENDED).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from inferlift.artifacts import Host
+from inferlift.errors import CheckFailed, Refusal
+from inferlift.provision.aws import plan as planning
+from inferlift.provision.aws.session import Session, calling
+
+
+def is_instance(host: Host) -> bool:
+    return bool(host.container and host.container.startswith("i-"))
+
+
+def off(host: Host, session: Session | None = None) -> None:
+    """As if the plug were pulled: no shutdown of the system, no drain."""
+    ec2, place = _ec2(host, session)
+    with calling(f"cut the power of {host.name}", place):
+        ec2.stop_instances(InstanceIds=[host.container], Force=True)
+
+
+def on(
+    host: Host,
+    session: Session | None = None,
+    *,
+    limit_s: float = 600,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Boot it again, same disks, same address. Nothing happens when it runs already.
+
+    Raises NoCapacity when AWS has no room for it now, CheckFailed when it does not run within `limit_s`.
+    """
+    ec2, place = _ec2(host, session)
+    deadline = time.monotonic() + limit_s
+    while True:
+        with calling(f"power on {host.name}", place):
+            row = ec2.describe_instances(InstanceIds=[host.container])["Reservations"][0]["Instances"][0]
+            state = row["State"]["Name"]
+            if state == "running":
+                return
+            if state == "stopped":
+                ec2.start_instances(InstanceIds=[host.container])
+        if state in ("terminated", "shutting-down") or time.monotonic() > deadline:
+            raise CheckFailed(f"{host.name} does not run again", why=f"its instance is {state}")
+        sleep(2)
+
+
+def _ec2(host: Host, session: Session | None) -> tuple[Any, str]:
+    if not is_instance(host):
+        raise Refusal(f"{host.name} is no instance on AWS", why="its power is not ours to switch")
+    place = planning.parent_region(host.site)
+    return (session or Session()).client("ec2", place), place

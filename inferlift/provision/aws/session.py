@@ -1,0 +1,107 @@
+"""Calls to AWS: one client a service and region, and errors as ours: what happened, and what to do next.
+
+Credentials, profile and endpoint are boto3's own to find (AWS_PROFILE, AWS_ENDPOINT_URL, ...); none is read here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any
+
+from inferlift.errors import CheckFailed, DeclarationError, InferliftError, NoCapacity, Refusal, Retryable
+from inferlift.provision.aws.tables import error_kind
+
+TIMES = 5  # tries of a call that was throttled, with growing waits between
+
+
+class Session:
+    """Clients by service and region, made once each. Every call made is noted in `calls` as service:Operation."""
+
+    def __init__(self) -> None:
+        self._clients: dict[tuple[str, str], Any] = {}
+        self._boto: Any = None  # of its own: the shared one would keep credentials of an earlier sign-in
+        self.calls: set[str] = set()
+
+    def client(self, service: str, region: str) -> Any:
+        key = (service, region)
+        if key not in self._clients:
+            boto3: Any = import_module("boto3.session")  # no types are published for either
+            botocore: Any = import_module("botocore.config")
+            config = botocore.Config(
+                retries={"mode": "standard", "max_attempts": TIMES}, connect_timeout=10, read_timeout=60,
+                user_agent_extra="inferlift",
+            )  # fmt: skip
+            self._boto = self._boto or boto3.Session()
+            made = self._boto.client(service, region_name=region, config=config)
+            made.meta.events.register("before-call", self._note)
+            self._clients[key] = made
+        return self._clients[key]
+
+    def pages(self, service: str, region: str, operation: str, key: str, **arguments: Any) -> list[dict[str, Any]]:
+        """All items of a listing, over all its pages."""
+        client = self.client(service, region)
+        if not client.can_paginate(operation):
+            return list(getattr(client, operation)(**arguments)[key])
+        return [item for page in client.get_paginator(operation).paginate(**arguments) for item in page[key]]
+
+    def account(self, region: str) -> tuple[str, str]:
+        """The account's twelve digits and who we are in it."""
+        with calling("who am I", region):
+            me = self.client("sts", region).get_caller_identity()
+        return str(me["Account"]), str(me["Arn"])
+
+    def _note(self, model: Any, **_: Any) -> None:
+        self.calls.add(f"{model.service_model.service_name}:{model.name}")
+
+
+@contextlib.contextmanager
+def calling(what: str, place: str) -> Iterator[None]:
+    """AWS' errors as ours. Raises Refusal, NoCapacity, Retryable, DeclarationError or CheckFailed."""
+    from botocore import exceptions
+
+    try:
+        yield
+    except exceptions.ClientError as error:
+        raise as_ours(error, what, place) from None
+    except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError, exceptions.ProfileNotFound) as error:
+        raise Refusal(
+            "there are no credentials for AWS",
+            why=str(error),
+            next_command="aws configure sso, or set AWS_PROFILE; then ./invoke doctor --target aws",
+        ) from None
+    except exceptions.NoRegionError as error:
+        raise DeclarationError("no region is given", why=str(error)) from None
+    except (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError) as error:
+        raise Retryable(f"AWS does not answer: {what} in {place}", why=str(error)) from None
+    except exceptions.BotoCoreError as error:
+        raise CheckFailed(f"{what} in {place} was not sent", why=str(error)) from None
+
+
+def code_of(error: Any) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def as_ours(error: Any, what: str, place: str) -> InferliftError:
+    """One refused call as an error of ours: the kind decides whether another place may help."""
+    code = code_of(error)
+    why = f"{code}: {error.response.get('Error', {}).get('Message', '')}"
+    kind = error_kind(code)
+    if kind == "no capacity":
+        return NoCapacity(f"{what}: AWS has none in {place} now", why=why)
+    if kind == "quota":
+        return Refusal(
+            f"{what}: a quota of the account is used up in {place}",
+            why=why,
+            next_command="./invoke doctor --target aws names the quota and how to ask for more",
+        )
+    if kind == "permission":
+        return Refusal(
+            f"{what} in {place} is not allowed", why=why, next_command="docs/aws.md: the rights that are needed"
+        )
+    if kind == "throttled":
+        return Retryable(f"{what} in {place}: AWS asks to slow down", why=why)
+    if kind == "bad request":
+        return DeclarationError(f"{what} in {place}: AWS does not take the request", why=why)
+    return CheckFailed(f"{what} in {place} failed with a code that is not known here", why=why)

@@ -1,0 +1,139 @@
+#!/usr/bin/python3
+"""Takes away what a role put on a host, by its manifest, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+DOCUMENTATION = r"""
+module: role_removed
+short_description: Undoes a role by the manifest that config_files wrote
+description:
+  - Stops and disables the services of the role, removes its files, then the packages, folders, users and groups that
+    its manifest keeps. A role without a manifest was never here, so nothing is changed.
+  - Drop-ins of services that the system had before are removed and the service is started again as it was.
+options:
+  role:
+    description: Name of the role.
+    type: str
+    required: true
+author:
+  - inferlift
+"""
+
+EXAMPLES = r"""
+- name: Take the model server away
+  role_removed:
+    role: llamacpp
+"""
+
+RETURN = r"""
+removed:
+  description: What was taken away, one line each.
+  returned: always
+  type: list
+"""
+
+MANIFESTS = Path("/etc/inferlift")
+STAMPS = Path("/run/inferlift")
+UNITS = Path("/etc/systemd/system")
+SYSTEM = ("ssh.service", "systemd-journald.service", "systemd-timesyncd.service")  # ran before us, and run on
+
+
+def main():
+    module = AnsibleModule(argument_spec={"role": {"type": "str", "required": True}}, supports_check_mode=True)
+    role = module.params["role"]
+    manifest = MANIFESTS / f"{role}.json"
+    try:
+        record = json.loads(manifest.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        module.exit_json(changed=False, removed=[], inferlift_removed=[role])
+    host = Host(module, record)
+    host.stop()
+    host.files()
+    host.packages()
+    host.rest()
+    host.empty_folders()
+    host.act(f"manifest {manifest}", manifest.unlink)
+    if MANIFESTS.is_dir() and not any(MANIFESTS.iterdir()):
+        MANIFESTS.rmdir()
+    module.exit_json(changed=True, removed=host.removed, inferlift_removed=[role])
+
+
+class Host:
+    def __init__(self, module, record):
+        self.module, self.record = module, record
+        self.kept = record.get("kept", {})
+        self.removed = []
+
+    def act(self, line, do):
+        self.removed.append(line)
+        if not self.module.check_mode:
+            do()
+
+    def run(self, *command):
+        return self.module.run_command(list(command))
+
+    def stop(self):
+        for unit in self.record["facts"].get("services", []):
+            if unit not in SYSTEM:
+                self.act(f"service {unit}", lambda u=unit: self.run("systemctl", "disable", "--now", "--quiet", u))
+            (STAMPS / f"{unit}.started-with").unlink(missing_ok=True)
+        for unit in self.record["facts"].get("masked", []):
+            self.act(f"mask of {unit}", lambda u=unit: self.run("systemctl", "unmask", "--quiet", u))
+
+    def empty_folders(self):
+        """Those that were made for our files, deepest first, where nothing else is in them."""
+        for folder in sorted(map(Path, self.kept.get("made", [])), reverse=True):
+            if not self.module.check_mode and folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+    def files(self):
+        paths = [Path(path) for path in self.record["files"]]
+        for path in paths:
+            if path.exists():
+                self.act(f"file {path}", path.unlink)
+        if self.module.check_mode:
+            return
+        self.empty_folders()
+        if any(path.is_relative_to(UNITS) for path in paths):
+            self.run("systemctl", "daemon-reload")
+        for unit in set(self.record["facts"].get("services", [])) & set(SYSTEM):
+            self.run("systemctl", "try-reload-or-restart", unit)
+
+    def packages(self):
+        held = self.kept.get("held", [])
+        if held:
+            self.act("holds of " + " ".join(held), lambda: self.run("apt-mark", "unhold", *held))
+        names = self.kept.get("packages", [])
+        if not names:
+            return
+        command = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120", "purge", "--autoremove", *names]
+
+        def purge():
+            status, out, err = self.module.run_command(
+                command, environ_update={"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+            )
+            if status:
+                self.module.fail_json(msg=f"{' '.join(command)}: {(err or out).strip()[-800:]}", removed=self.removed)
+
+        self.act("packages " + " ".join(names), purge)
+
+    def rest(self):
+        for folder in self.kept.get("folders", []):
+            if Path(folder).is_dir():
+                self.act(f"folder {folder}", lambda f=folder: shutil.rmtree(f))
+            elif Path(folder).exists():
+                self.act(f"file {folder}", Path(folder).unlink)
+        for user in self.kept.get("users", []):
+            self.act(f"user {user}", lambda u=user: self.run("userdel", u))
+        for group in self.kept.get("groups", []):
+            self.act(f"group {group}", lambda g=group: self.run("groupdel", g))
+
+
+if __name__ == "__main__":
+    main()

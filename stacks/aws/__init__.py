@@ -1,0 +1,1 @@
+"""Pulumi program: the fleet on AWS."""

@@ -1,0 +1,52 @@
+"""HAProxy's configuration as rendered: place, slow start, request ids. That HAProxy takes it, the lab tests show."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from role_templates import render
+
+HOSTS: list[dict[str, str]] = [
+    {"name": "model-1", "address": "192.0.2.31", "site": "edge"},
+    {"name": "model-2", "address": "192.0.2.32", "site": "centre"},
+]
+BASE: dict[str, object] = {"gateway_backends": HOSTS, "inferlift_site": "edge", "gateway_buffer_bytes": 65536}
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    nowhere = [{"name": h["name"], "address": h["address"]} for h in HOSTS]
+    cases: dict[str, dict[str, object]] = {
+        "edge": dict(BASE),
+        "centre": {**BASE, "inferlift_site": "centre"},
+        "plain": {**BASE, "gateway_backends": nowhere, "gateway_slow_start_seconds": 20},
+    }
+    return render(tmp_path_factory.mktemp("gateway"), "gateway", "haproxy.cfg.j2", cases)
+
+
+def backups(text: str) -> list[str]:
+    return re.findall(r"^  server (\S+) .* backup$", text, re.MULTILINE)
+
+
+def test_hosts_of_another_place_wait_until_none_of_this_one_is_left(texts: dict[str, str]) -> None:
+    assert backups(texts["edge"]) == ["model-2"]
+    assert backups(texts["centre"]) == ["model-1"]
+    assert "option allbackups" in texts["edge"]
+
+
+def test_without_places_all_serve(texts: dict[str, str]) -> None:
+    assert backups(texts["plain"]) == []
+    assert "allbackups" not in texts["plain"]
+
+
+def test_a_host_that_comes_back_is_loaded_slowly_where_asked_for(texts: dict[str, str]) -> None:
+    assert "slowstart 20s" in texts["plain"]
+    assert "slowstart" not in texts["edge"]
+
+
+def test_every_request_has_one_id_in_log_request_and_answer(texts: dict[str, str]) -> None:
+    text = texts["plain"]
+    assert '"id":' in text
+    assert "http-request set-header X-Request-Id" in text
+    assert "http-after-response set-header X-Request-Id" in text
