@@ -37,6 +37,21 @@ def _guard(work: Callable[[], int | None]) -> None:
         raise Exit(code=code)
 
 
+def _needs(partner: str, value: str, *others: str) -> None:
+    """Options that mean nothing without their partner, or a partner that is empty, start nothing else instead."""
+    from inferlift.errors import DeclarationError
+
+    typed = {word.partition("=")[0] for word in sys.argv}
+    lonely = [f"--{name}" for name in others if f"--{name}" in typed]
+    if value or not (lonely or f"--{partner}" in typed):
+        return
+    raise DeclarationError(
+        f"{', '.join(lonely)} without --{partner}" if lonely else f"--{partner} is empty",
+        why="without it this task runs a stage of a migration, which is not what these options are for",
+        next_command=f"give --{partner}, or leave the others out",
+    )
+
+
 def _print_json(ok: bool | None, verdict: str, figures: dict[str, Any], **more: Any) -> None:
     print(jsonlib.dumps({"ok": ok, "verdict": verdict, "figures": figures, **more}, default=str))
 
@@ -129,6 +144,8 @@ def audit(
     def work() -> int:
         from inferlift.commands import audit_files, stage
 
+        _needs("logs", logs, "gpu", "bill", "metrics", "host", "format", "routes", "since", "until", "zone", "sample",
+               "waiting")  # fmt: skip
         if not logs:
             return stage("audit", profile, as_json=json, verbose=verbose)
         return audit_files(
@@ -189,6 +206,9 @@ def load(
     def work() -> int:
         from inferlift.commands import load_urls, stage
 
+        _needs("url", "".join(url), "requests", "users", "rate", "arrivals", "shape", "knee", "protocol", "prompts",
+               "max-tokens", "model", "key", "key-header", "ca", "price", "body", "check", "p95-ttft", "p95-total",
+               "quality", "idle", "timeout", "html", "junit", "folder")  # fmt: skip
         if not url:
             return stage("load", profile, as_json=json, verbose=verbose)
         return load_urls(
@@ -381,6 +401,7 @@ def switch(
     def work() -> int:
         from inferlift.commands import stage, switch_alone
 
+        _needs("name", name, "old", "new", "dns", "gate", "url", "ca", "log")
         if name:
             return switch_alone(name, old, new, dns, gate=gate, url=url, ca=ca, log=log)
         return stage("switch", profile, as_json=json, verbose=verbose)
@@ -405,6 +426,7 @@ def rollback(
         from inferlift.commands import rollback as run
         from inferlift.commands import switch_alone
 
+        _needs("name", name, "old", "new", "dns", "log")
         if name:
             return switch_alone(name, old, new, dns, gate="", url="", ca="", log=log, back=True)
         return run(profile, verbose=verbose)
@@ -494,7 +516,7 @@ def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, 
     _guard(work)
 
 
-@task(positional=["name"], help={"name": "deploy, sizing, load, audit or switch", **_JSON})
+@task(positional=["name"], help={"name": "deploy, sizing, load, audit, hosts or switch", **_JSON})
 def bench(c: Context, name: str = "deploy", json: bool = False) -> None:
     """Measure what the project promises, with its peers in the same run."""
 

@@ -24,6 +24,9 @@ class Tasks(Program):
             super().parse_tasks()
         except ParseError as error:
             raise _wrong(error, self._nearest(str(error))) from None
+        except ValueError as error:  # --requests abc
+            then = "./invoke TASK --help (its options)"
+            raise Exit(f"inferlift: not a number: {error}\n  next: {then}", code=2) from None
 
     def _nearest(self, message: str) -> str:
         """The task or option that an unknown word is close to."""

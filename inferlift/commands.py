@@ -160,6 +160,9 @@ def load_urls(urls: list[str], *, as_json: bool = False, **given: Any) -> int:
     from inferlift.load.options import asked
     from inferlift.load.standalone import standalone
 
+    reference = str(given.get("key") or "")
+    if reference.startswith("file:"):
+        given["key"] = f"file:{callers(reference.removeprefix('file:'))}"
     for key in ("shape", "prompts", "body", "quality", "ca", "folder", "html", "junit"):
         if given.get(key):
             given[key] = str(callers(given[key]))

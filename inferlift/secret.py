@@ -17,8 +17,10 @@ def resolve(reference: str) -> str:
     if scheme == "file":
         with contextlib.suppress(OSError, ValueError):
             return Path(rest).read_text(encoding="utf-8").strip()
+    # what is no reference may be the secret itself: it is not repeated
+    named = repr(reference) if scheme in ("env", "file") and rest else "given"
     raise DeclarationError(
-        f"secret {reference!r} cannot be read",
+        f"the secret {named} cannot be read",
         why="a reference is env:NAME of a set variable or file:PATH of a readable file",
         next_command="set the variable or write the file, then run the same command again",
     )

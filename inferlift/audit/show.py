@@ -87,7 +87,9 @@ def _routes(evidence: Evidence) -> Table:
     table = _figures_table("Routes (latency in ms, to the last byte; first byte where it is logged)", "route")
     for route in (*evidence.routes[:MAX_ROWS], *evidence.other_routes[:5]):
         name = route.route if route.inference else f"({route.route})"
-        table.add_row(name, str(route.n), _count(route.errors, route.n), *_ranks(route.latency), _p95(route.first_byte))
+        ranks = (*_ranks(route.latency), _p95(route.first_byte))
+        # a path is no markup, whatever a scanner put into it
+        table.add_row(Text(name), str(route.n), _count(route.errors, route.n), *ranks)
     left = max(0, len(evidence.routes) - MAX_ROWS)
     if left:
         table.add_row(f"... and {left} more", *[""] * 7)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import functools
 import itertools
-import os
+import json
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from moto.core.responses import ActionResult
@@ -19,6 +20,8 @@ from moto.ec2.models.amis import Ami
 from moto.ec2.models.elastic_ip_addresses import ElasticAddress
 from moto.ec2.models.instances import InstanceBackend
 from moto.ec2.responses import EC2Response
+from moto.iam.aws_managed_policies import aws_managed_policies_data
+from moto.iam.models import AWSManagedPolicy, IAMBackend
 from moto.server import ThreadedMotoServer
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.ssm.models import Parameter, SimpleSystemManagerBackend
@@ -74,7 +77,6 @@ def cloud(hosts: Any = None, addresses: Iterator[str] | None = None) -> Iterator
     """A fresh cloud behind a URL of this machine, with moto's gaps filled; everything is put back afterwards."""
     global _CLOUD
     made = _CLOUD = Cloud(hosts=hosts, addresses=addresses)
-    os.environ["MOTO_IAM_LOAD_MANAGED_POLICIES"] = "true"  # AWS' own policies: one is attached to a queue's hosts
     undo = [
         _replace(EC2Response, "create_capacity_reservation", _create_reservation),
         _replace(EC2Response, "describe_capacity_reservations", _describe_reservations),
@@ -86,6 +88,7 @@ def cloud(hosts: Any = None, addresses: Iterator[str] | None = None) -> Iterator
         _replace(EC2Response, "get_console_output", _console),
         _replace(ServiceQuotasBackend, "get_service_quota", _quota),
         _wrap(SimpleSystemManagerBackend, "get_parameter", _image_parameter),
+        _wrap(IAMBackend, "attach_role_policy", _attach),
         _wrap(InstanceBackend, "run_instances", _run),
         _wrap(InstanceBackend, "terminate_instances", _terminate),
         _wrap(InstanceBackend, "stop_instances", _stop),
@@ -211,8 +214,22 @@ def _image_parameter(original: Callable[..., Any], self: Any, name: str, *rest: 
         amis[AMI[arch]] = Ami(backend, AMI[arch], name="standin", root_device_name="/dev/xvda", architecture=arch)
     return Parameter(
         account_id=self.account_id, name=name, value=AMI[arch], parameter_type="String", description="",
-        allowed_pattern=None, keyid=None, last_modified_date=0, version=1, data_type="aws:ec2:image",
+        allowed_pattern=None, keyid=None, last_modified_date=datetime(2026, 1, 1, tzinfo=UTC), version=1,
+        data_type="aws:ec2:image",
     )  # fmt: skip
+
+
+def _attach(original: Callable[..., Any], self: Any, policy_arn: str, role_name: str) -> Any:
+    """AWS' own policies, each when it is asked for: loading all of them at every reset takes a second."""
+    own = ":iam::aws:policy" in policy_arn
+    if own and policy_arn not in self.managed_policies:
+        name = policy_arn.rpartition("/")[2]
+        data = json.loads(aws_managed_policies_data).get(name)
+        if data is not None:
+            self.managed_policies[policy_arn] = AWSManagedPolicy.from_data(
+                name, self.account_id, self.region_name, data
+            )
+    return original(self, policy_arn, role_name)
 
 
 # --- machines behind instances -----------------------------------------------------------------------------------
