@@ -142,7 +142,8 @@ def audit(
     """What the old side really does, and which triggers are met; of a migration, or with --logs of any log."""
 
     def work() -> int:
-        from inferlift.commands import audit_files, stage
+        from inferlift.alone import audit_files
+        from inferlift.commands import stage
 
         _needs("logs", logs, "gpu", "bill", "metrics", "host", "format", "routes", "since", "until", "zone", "sample",
                "waiting")  # fmt: skip
@@ -204,7 +205,8 @@ def load(
     """The 1000-request test; of a migration's new side, or with --url of any endpoints."""
 
     def work() -> int:
-        from inferlift.commands import load_urls, stage
+        from inferlift.alone import load_urls
+        from inferlift.commands import stage
 
         _needs("url", "".join(url), "requests", "users", "rate", "arrivals", "shape", "knee", "protocol", "prompts",
                "max-tokens", "model", "key", "key-header", "ca", "price", "body", "check", "p95-ttft", "p95-total",
@@ -280,7 +282,7 @@ def prices(
     """What hosts cost, from where that is known, and how old it is."""
 
     def work() -> int:
-        from inferlift.commands import prices as run
+        from inferlift.alone import prices as run
 
         return run(target, region, gpu=gpu, refresh=refresh, as_json=json)
 
@@ -300,7 +302,7 @@ def init(c: Context, name: str, set_: list[str], from_evidence: str = "") -> Non
     """Write a commented profile, from a few questions or from an audit's evidence."""
 
     def work() -> int:
-        from inferlift.commands import init as run
+        from inferlift.alone import init as run
 
         return run(name, set_, evidence=from_evidence or None)
 
@@ -399,7 +401,8 @@ def switch(
     """Move users by DNS, a step at a time; of a migration, or with --name of any two addresses."""
 
     def work() -> int:
-        from inferlift.commands import stage, switch_alone
+        from inferlift.alone import switch_alone
+        from inferlift.commands import stage
 
         _needs("name", name, "old", "new", "dns", "gate", "url", "ca", "log")
         if name:
@@ -423,8 +426,8 @@ def rollback(
     """All users back to the old side, verified at authority and resolver."""
 
     def work() -> int:
+        from inferlift.alone import switch_alone
         from inferlift.commands import rollback as run
-        from inferlift.commands import switch_alone
 
         _needs("name", name, "old", "new", "dns", "log")
         if name:

@@ -97,7 +97,7 @@ def size(
     if as_json:
         body = found.model_dump(mode="json")
         told = {"ok": True, "verdict": found.verdict, "figures": figures(found), "note": note or None}
-        print(_json({**told, "artifact": body}))
+        print(finite_json({**told, "artifact": body}))
         return 0
     print("\n".join(lines(found, explain=explain)))
     if note:
@@ -138,41 +138,12 @@ def _computed(work: Callable[[], Sizing]) -> Sizing:
         ) from None
 
 
-def _json(body: dict[str, Any]) -> str:
+def finite_json(body: dict[str, Any]) -> str:
     """One object that every reader takes: no Infinity, no NaN."""
     try:
         return json.dumps(body, allow_nan=False)
     except ValueError:
         raise DeclarationError("a figure is not finite", why="a number of the profile is beyond all bounds") from None
-
-
-def audit_files(logs: str, **given: Any) -> int:
-    """The audit of any log files, without a profile."""
-    from inferlift.audit.command import run
-
-    named = {"gpu", "bill_file", "metrics", "sample_file"}
-    paths: dict[str, Any] = {k: _callers_all(v) if k in named and v else v for k, v in given.items()}
-    return run(_callers_all(logs), **paths)
-
-
-def load_urls(urls: list[str], *, as_json: bool = False, **given: Any) -> int:
-    """The load test of any endpoints, without a profile."""
-    from inferlift.load.options import asked
-    from inferlift.load.standalone import standalone
-
-    reference = str(given.get("key") or "")
-    if reference.startswith("file:"):
-        given["key"] = f"file:{callers(reference.removeprefix('file:'))}"
-    for key in ("shape", "prompts", "body", "quality", "ca", "folder", "html", "junit"):
-        if given.get(key):
-            given[key] = str(callers(given[key]))
-    return standalone(asked(urls, **given), as_json=as_json)
-
-
-def _callers_all(listed: str) -> str:
-    """Paths and patterns, by commas, as the caller meant them."""
-    parts = [part.strip() for part in listed.split(",") if part.strip()]
-    return ",".join(part if part == "-" else str(callers(part)) for part in parts)
 
 
 def tco(profile: str, *, as_json: bool = False) -> int:
@@ -185,45 +156,9 @@ def tco(profile: str, *, as_json: bool = False) -> int:
     if as_json:
         verdict = found.cheapest or "unknown"
         body = found.model_dump(mode="json")
-        print(_json({"ok": True, "verdict": verdict, "figures": comparison.figures(found), "artifact": body}))
+        print(finite_json({"ok": True, "verdict": verdict, "figures": comparison.figures(found), "artifact": body}))
     else:
         print("\n".join(comparison.lines(found)))
-    return 0
-
-
-def prices(target: str, region: str, *, gpu: str = "", refresh: bool = False, as_json: bool = False) -> int:
-    """The price table; refreshed from the cloud's own lists when asked."""
-    from inferlift.prices import REGION, table
-    from inferlift.prices import refresh as fetch
-
-    if target not in ("lab", "aws", "static"):
-        raise DeclarationError(f"there are no prices for the target {target!r}", why="expected lab, aws or static")
-    where, today = region or REGION, datetime.datetime.now(datetime.UTC)
-    fetched = fetch([where], now=today) if refresh else None
-    found = table(target, where, today=today.date(), gpu=gpu)  # type: ignore[arg-type]
-    if as_json:
-        notes = [*(fetched.lines() if fetched else ()), *found.notes]
-        print(_json({"ok": True, "verdict": "prices", "figures": found.figures, "notes": notes}))
-        return 0
-    print("\n".join([*(fetched.lines() if fetched else ()), *found.lines, *found.notes]))
-    return 0
-
-
-def init(name: str, answers: list[str], *, evidence: str | None = None) -> int:
-    """A commented profile, from questions or from an audit's evidence."""
-    from inferlift.drafting import describe, draft, on_terminal
-
-    told = {}
-    for answer in answers:
-        key, given, value = answer.partition("=")
-        if not given:
-            raise DeclarationError(
-                f"--set {answer} is not KEY=VALUE", next_command=f"./invoke init {name} --set task=chat"
-            )
-        told[key] = value
-    ask = on_terminal if sys.stdin.isatty() else None
-    made = draft(name, ROOT, answers=told, ask=ask, evidence=callers(evidence) if evidence else None)
-    print("\n".join(describe(made, ROOT)))
     return 0
 
 
@@ -311,40 +246,6 @@ def rollback(profile: str, *, verbose: bool = False) -> int:
         write_report(ctx)
     print(f"all users are on the old side; authority and resolver said so after {seconds:.1f} s")
     print(f"next: ./invoke switch --profile {profile} (move users again), or ./invoke destroy --profile {profile}")
-    return 0
-
-
-def switch_alone(
-    name: str, old: str, new: str, dns: str, *, gate: str, url: str, ca: str, log: str, back: bool = False
-) -> int:
-    """The switch without a profile: a name, two addresses, a back end (a settings file) and a gate."""
-    from inferlift.dns.settings import read
-    from inferlift.dns.standalone import GateSource, standalone
-    from inferlift.dns.standalone import back as go_back
-
-    missing = [flag for flag, value in (("--old", old), ("--new", new), ("--dns", dns)) if not value]
-    if missing:
-        raise DeclarationError(
-            f"{', '.join(missing)} must be given with --name",
-            why="a switch needs both addresses and where answers are made",
-            next_command="docs/switch.md, `The switch alone`",
-        )
-    settings, kept = read(callers(dns)), callers(log) if log else None
-
-    def say(line: str) -> None:
-        print(line, file=sys.stderr)
-
-    if back:
-        times = go_back(name, old, new, settings, log=kept, say=say)
-        print(f"all users of {name} are at {old}; the authority said so after {times.authority_s:.2f} s")
-        return 0
-    source = GateSource(command=gate or None, url=url or None, ca=str(callers(ca)) if ca else None)
-    result = standalone(name, old, new, settings, source, log=kept, say=say)
-    if result.rolled_back:
-        print(f"rolled back: all users of {name} are at {old}: {result.why}", file=sys.stderr)
-        return 1
-    print(f"all users of {name} are at {new}")
-    print(f"next: ./invoke rollback --name {name} --old {old} --new {new} --dns {dns} (the way back)")
     return 0
 
 
