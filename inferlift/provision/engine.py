@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -272,7 +273,10 @@ class InterruptibleCommand(automation.PulumiCommand):
             try:
                 child.wait()
             except BaseException:
-                _interrupt(child)
+                try:
+                    _interrupt(child)
+                except KeyboardInterrupt:  # a second one, on the way into the first one's end
+                    _interrupt(child)
                 raise
             result = CommandResult(stdout=_text(out), stderr=_text(err), code=child.returncode)
         for text, tell in ((result.stdout, on_output), (result.stderr, on_error)):
@@ -310,17 +314,22 @@ def _words(metadata: Any) -> str:
 
 
 def _interrupt(child: subprocess.Popen[bytes]) -> None:
-    """Exactly one SIGINT, then wait for the clean end; further interrupts do not shorten it."""
-    if child.poll() is None:
-        child.send_signal(signal.SIGINT)
-    deadline = time.monotonic() + _QUIET_S
-    while child.poll() is None and time.monotonic() < deadline:
-        with contextlib.suppress(KeyboardInterrupt):
+    """Exactly one SIGINT, then wait for the clean end; further interrupts are not heard and do not shorten it."""
+    mine = threading.current_thread() is threading.main_thread()  # only there may handlers be changed
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if mine else None
+    try:
+        if child.poll() is None:
+            child.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + _QUIET_S
+        while child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-    if child.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
-        child.wait()
+        if child.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+    finally:
+        if mine:
+            signal.signal(signal.SIGINT, before)
 
 
 def _text(file: IO[bytes]) -> str:
