@@ -58,13 +58,8 @@ def test(root: Path, *, unit: bool = False, lab: bool = False, long: bool = Fals
         return 1
     select = ["-k", expression] if expression else []
     side_by_side = ["-n", "auto", "--dist", "loadfile"]
-    if unit or both:
-        # It interrupts the very process it runs in: in one of its own, apart from what other tests have started there.
-        alone = "tests/unit/provision/test_engine.py"
-        if code := _pytest(root, ["-m", "not lab", *side_by_side, f"--ignore={alone}", "tests/unit", *select]):
-            return code
-        if code := _pytest(root, [alone, *select]):
-            return code
+    if (unit or both) and (code := _pytest(root, ["-m", "not lab", *side_by_side, "tests/unit", *select])):
+        return code
     if lab or both:
         return _pytest(root, ["-m", "lab and not long", "tests/lab", *select])
     return 0

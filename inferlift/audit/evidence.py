@@ -13,6 +13,7 @@ from inferlift.audit import blocks
 from inferlift.audit.assemble import assembled
 from inferlift.audit.blocks import Block
 from inferlift.audit.formats import Format, formats, named
+from inferlift.audit.interrupts import heard_as_before
 from inferlift.audit.layouts import LineReader
 from inferlift.audit.parse import choose
 from inferlift.audit.reading import Reading
@@ -22,6 +23,7 @@ from inferlift.errors import DeclarationError
 SAMPLE = 200  # lines that decide the format
 
 
+@heard_as_before()
 def audit(
     logs: Iterable[Path | str | bytes],
     *,
