@@ -92,11 +92,21 @@ class StackFiles:
     def readable(self) -> bool:
         return _readable(self.checkpoint)
 
+    def torn_beside(self) -> list[Path]:
+        """Small files beside the state and the selected stack that a kill left half-written.
+
+        The engine writes them in place, cannot start with one that is no JSON, and does without one that is missing.
+        """
+        beside = [*(self.state / ".pulumi").rglob("*.attrs"), *(self.home / "workspaces").glob("*.json")]
+        return sorted(path for path in beside if not _is_json(path))
+
     def restore_torn(self) -> None:
         """Put the engine's own backup in place of a state file that cannot be read; without one, start empty.
 
-        An empty state is safe here: every create adopts what exists by its label.
+        An empty state is safe here: every create adopts what exists by its label. What is torn beside it goes.
         """
+        for torn in self.torn_beside():
+            torn.unlink(missing_ok=True)
         path = self.checkpoint
         if not path.exists() or _readable(path):
             return
@@ -196,6 +206,16 @@ def _latest(checkpoint: Path) -> dict[str, Any]:
     except (OSError, ValueError, KeyError, AttributeError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text())
+    except FileNotFoundError:  # gone meanwhile
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _readable(path: Path) -> bool:

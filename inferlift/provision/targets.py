@@ -183,7 +183,7 @@ def settle(workdir: Path, tools: Tools, say: Say) -> None:
                     why=f"process {pid} holds {lock}",
                     next_command="wait for it to end, then run the same command again",
                 )
-        torn = stack.checkpoint.exists() and not stack.readable()
+        torn = (stack.checkpoint.exists() and not stack.readable()) or bool(stack.torn_beside())
         if stack.locks() or stack.pending() or torn:
             pending = stack.pending()
             _engine(workdir, names, tools).clear_pending()

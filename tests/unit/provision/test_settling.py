@@ -53,6 +53,24 @@ def test_a_torn_state_file_gives_way_to_the_backup(tmp_path_factory: pytest.Temp
     assert len(files.resources()) == 7
 
 
+@pytest.mark.parametrize("text", ["", "{", '{"user.cache_control":"","md'])
+def test_what_is_torn_beside_the_state_goes_and_what_is_whole_stays(files: StackFiles, text: str) -> None:
+    files.checkpoint.parent.mkdir(parents=True, exist_ok=True)
+    workspaces = files.home / "workspaces"
+    workspaces.mkdir(parents=True, exist_ok=True)
+    beside = files.checkpoint.with_name("fleet.json.attrs")
+    whole = files.checkpoint.with_name("fleet.json.bak.attrs")
+    selected = workspaces / "inferlift-lab-1-workspace.json"
+    beside.write_text(text)
+    selected.write_text(text)
+    whole.write_text('{"md5": "x"}')
+    assert files.torn_beside() == sorted([beside, selected])
+    files.restore_torn()
+    assert files.torn_beside() == []
+    assert not beside.exists()
+    assert whole.exists()
+
+
 def test_a_torn_state_file_without_a_backup_is_dropped(files: StackFiles) -> None:
     files.checkpoint.write_text("{")
     files.restore_torn()
