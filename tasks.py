@@ -520,7 +520,7 @@ def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, 
 
 
 @task(positional=["name"], help={"name": "deploy, sizing, load, audit, aws, hosts or switch", **_JSON})
-def bench(c: Context, name: str = "deploy", json: bool = False) -> None:
+def bench(c: Context, name: str, json: bool = False) -> None:
     """Measure what the project promises, with its peers in the same run."""
 
     def work() -> int:

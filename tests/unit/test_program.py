@@ -22,6 +22,8 @@ def invoke(*words: str) -> subprocess.CompletedProcess[str]:
         (["deplyo"], "did you mean deploy?"),
         (["deploy", "--profil", "demo"], "did you mean --profile?"),
         (["diff"], "positional arguments"),
+        (["bench"], "positional arguments"),
+        (["bench", "deplo"], "did you mean deploy?"),
         (["--lst"], "--lst"),
         (["deploy", "--profile"], "profile"),
         (["audit", "--gpu", "x.csv"], "--gpu without --logs"),
@@ -52,6 +54,15 @@ def test_every_option_of_every_task_is_explained() -> None:
     for name, found in tasks.namespace.tasks.items():
         for argument in found.get_arguments():
             assert argument.help, f"{name} --{argument.name}"
+
+
+def test_a_word_after_a_task_is_its_argument_and_never_another_task() -> None:
+    """Invoke takes no positional word for an argument that has a default: `bench deploy` would run the deploy."""
+    import tasks
+
+    for name, found in tasks.namespace.tasks.items():
+        for argument in found.get_arguments():
+            assert not argument.positional or argument.default is None, f"{name} {argument.name}"
 
 
 def test_a_reader_who_has_seen_enough_is_no_error() -> None:
