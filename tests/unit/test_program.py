@@ -62,7 +62,9 @@ def test_a_word_after_a_task_is_its_argument_and_never_another_task() -> None:
 
     for name, found in tasks.namespace.tasks.items():
         for argument in found.get_arguments():
-            assert not argument.positional or argument.kind is list or argument.default is None, f"{name} {argument.name}"
+            assert not argument.positional or argument.kind is list or argument.default is None, (
+                f"{name} {argument.name}"
+            )
 
 
 def test_a_reader_who_has_seen_enough_is_no_error() -> None:
