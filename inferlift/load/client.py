@@ -30,7 +30,8 @@ from inferlift.load.worker import Worker
 __all__ = ["LoadPlan", "replay_schedule", "run"]
 
 Say = Callable[[str], None]
-SECOND_S = 1.0
+SECOND_S = 1.0  # between two lines of progress; a long run says less often
+SLOWEST_S = 15.0
 WRITE_S = 0.1
 
 
@@ -43,7 +44,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = None) -> LoadRun:
-    """Send the plan's requests and return what came of them. Blocks; progress about once a second through `say`.
+    """Send the plan's requests and return what came of them. Blocks; progress through `say`.
 
     `stop`, once set, ends sending: what is in flight is still awaited, the rest counts as unsent. Past
     `deadline_s` what is in flight counts as timed out. Raises CheckFailed when the counts do not balance,
@@ -56,7 +57,7 @@ def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = N
     thread = threading.Thread(target=work.main, name=f"load-{plan.label}", daemon=True)
     with heeding() as asked_to_end, _undisturbed():
         thread.start()
-        said = time.monotonic()
+        began = said = time.monotonic()
         try:
             while not work.finished.wait(WRITE_S):
                 taken.take(work)
@@ -64,7 +65,7 @@ def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = N
                     work.abort()
                 if stop is not None and stop.is_set():
                     work.no_more()
-                if say is not None and time.monotonic() - said >= SECOND_S:
+                if say is not None and time.monotonic() - said >= min(SLOWEST_S, max(SECOND_S, (said - began) / 10)):
                     said = time.monotonic()
                     say(_progress(plan, work))
         except BaseException:
