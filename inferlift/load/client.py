@@ -50,7 +50,7 @@ def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = N
     `deadline_s` what is in flight counts as timed out. Raises CheckFailed when the counts do not balance,
     Refusal when this machine allows too few open files, Stopped on Ctrl-C.
     """
-    _allow_open_files(min(plan.users or plan.requests, plan.requests) + 64)
+    _allow_open_files(min(plan.users or plan.requests, plan.requests) + 64, needed=plan.users is not None)
     started = datetime.now(UTC)
     writer = SampleWriter(plan.samples, head(plan, started))
     work, taken = Worker(plan), Taken(plan, writer)
@@ -131,17 +131,20 @@ def _undisturbed() -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
-def _allow_open_files(wanted: int) -> None:
+def _allow_open_files(wanted: int, *, needed: bool) -> None:
+    """A closed loop's users each hold a connection; an open loop takes what there is, and says when that was short."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted += 256  # what the rest of the process has open
     if soft >= wanted:
         return
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise Refusal(
-            f"{wanted} open files are needed for so many users, {hard} are allowed",
-            why="each user holds a connection",
-            next_command=f"ulimit -Hn {wanted}, or fewer users",
-        )
+        if needed:
+            raise Refusal(
+                f"{wanted} open files are needed for so many users, {hard} are allowed",
+                why="each user holds a connection",
+                next_command=f"ulimit -Hn {wanted}, or fewer users",
+            )
+        wanted = hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,11 +19,13 @@ import pytest
 from mock_server import DONE, USAGE, Mock, event
 
 from inferlift.artifacts import LoadRun
-from inferlift.errors import DeclarationError, Interrupted
+from inferlift.errors import DeclarationError, Interrupted, Refusal
 from inferlift.load import client, timed_server, worker
 from inferlift.load.client import LoadPlan, run
+from inferlift.load.gates import gates
 from inferlift.load.samples import read_samples
 from inferlift.load.target import Target
+from inferlift.profile import Targets
 
 
 @pytest.fixture
@@ -367,3 +370,36 @@ def test_the_effective_body_is_kept(go: Any, tmp_path: Path) -> None:
 def test_impossible_plans_are_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(DeclarationError):
         LoadPlan(target=Target("x"), prompts=["a"], samples=tmp_path / "s", **wrong)
+
+
+def test_an_open_loop_is_as_long_as_it_likes_and_users_need_their_files(
+    go: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(client.resource, "getrlimit", lambda _: (64, 512))
+    monkeypatch.setattr(client.resource, "setrlimit", lambda _, wanted: limits.append(wanted))
+    with Mock() as server:
+        assert go(server, 900, schedule_s=tuple(k / 3000 for k in range(900))).counts.sent == 900
+        assert limits == [(512, 512)]
+        with pytest.raises(Refusal, match="open files"):
+            go(server, 900, users=900)
+
+
+def test_a_machine_without_sockets_blames_nobody_else(go: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = worker.Pool.open
+    calls: list[int] = []
+
+    def short(self: Any, exchange: Any) -> None:
+        calls.append(1)
+        if exchange is not None and len(calls) % 3 == 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        opened(self, exchange)
+
+    monkeypatch.setattr(worker.Pool, "open", short)
+    with Mock(first_s=0.2) as server:
+        found = go(server, 60, schedule_s=tuple(k / 1000 for k in range(60)))
+    assert found.starved == found.counts.errors["connect"] == 20
+    assert found.client_limit == "this machine had no socket left for 20 requests"
+    judged = {g.name: g for g in gates(Targets(), found, None)}
+    assert judged["error share"].verdict == "inconclusive"
+    assert "this machine itself" in judged["error share"].why
