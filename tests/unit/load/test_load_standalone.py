@@ -468,3 +468,19 @@ def test_after_a_pause_nothing_is_claimed_that_warm_answers_show_too() -> None:
     assert AfterIdle(1, 10, 900, 20).kept is False
     assert AfterIdle(1, 10, 900, 1000).kept is None
     assert AfterIdle(1, None, 900).kept is None
+
+
+@pytest.mark.parametrize("key", ["a\nb", "schlüssel€"])
+def test_what_no_header_can_carry_is_told_without_repeating_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setenv("USER_KEY", key)
+    with pytest.raises(DeclarationError) as error:
+        standalone(Asked(("http://h",), key="env:USER_KEY", folder=tmp_path / "x"), say=lambda _: None)
+    assert key not in str(error.value)
+    with pytest.raises(DeclarationError, match="a space"):
+        standalone(Asked(("http://h/a b",), folder=tmp_path / "x"), say=lambda _: None)
+
+
+def test_a_host_with_letters_of_its_own_language() -> None:
+    assert target("http://münchen.test/x", Chat(["a"])).name == "xn--mnchen-3ya.test"
