@@ -16,8 +16,11 @@ def audit_files(logs: str, **given: Any) -> int:
     """The audit of any log files, without a profile."""
     from inferlift.audit.command import run
 
-    named = {"gpu", "bill_file", "metrics", "sample_file"}
+    named = {"gpu", "bill_file", "metrics", "sample_file"}  # a format may be a name or a file
     paths: dict[str, Any] = {k: _callers_all(v) if k in named and v else v for k, v in given.items()}
+    format_name = str(given.get("format_name") or "")
+    if "\n" not in format_name and len(format_name) < 256 and callers(format_name).is_file():
+        paths["format_name"] = str(callers(format_name))
     return run(_callers_all(logs), **paths)
 
 
