@@ -164,29 +164,34 @@ def _bounds(mine: pl.DataFrame) -> tuple[int, int] | None:
     that it may have begun in, and perhaps from that second's beginning."""
     if not mine["whole"].any():
         return None
-    seconds = (
-        mine.lazy()
-        .filter(pl.col("duration").is_not_null())
-        .select(
-            (pl.col("stamp") - _lead()).alias("first"),
-            (pl.col("stamp") - _lead() + pl.col("duration")).alias("last"),
-            pl.when("whole").then(figures.SECOND).otherwise(0).alias("width"),
+    perhaps: list[pl.DataFrame] = []
+    surely: list[pl.DataFrame] = []
+    first, last = pl.col("stamp") - _lead(), pl.col("stamp") - _lead() + pl.col("duration")
+    width = pl.when("whole").then(figures.SECOND).otherwise(0)
+    for begin in range(0, mine.height, _STRETCH):  # in pieces: only counts by second are kept
+        some = mine.slice(begin, _STRETCH).filter(pl.col("duration").is_not_null())
+        told = some.select(
+            (first // figures.SECOND).alias("a"),
+            _up(last + width).alias("b"),
+            pl.when("whole").then(_up(first + width)).otherwise(first // figures.SECOND + 1).alias("c"),
+            (last // figures.SECOND + 1).alias("d"),
         )
-        .select(
-            (pl.col("first") // figures.SECOND).cast(pl.Int32).alias("first"),
-            (-(-(pl.col("last") + pl.col("width")) // figures.SECOND)).cast(pl.Int32).alias("end"),
-            pl.when(pl.col("width") > 0)
-            .then(-(-(pl.col("first") + pl.col("width")) // figures.SECOND))
-            .otherwise(pl.col("first") // figures.SECOND + 1)
-            .cast(pl.Int32)
-            .alias("surely"),
-            (pl.col("last") // figures.SECOND + 1).cast(pl.Int32).alias("until"),
-        )
-        .collect()
-    )
-    if not seconds.height:
-        return None
-    most = figures.whole(figures.levels(seconds["first"].sort(), seconds["end"].sort()).max())
-    sure = seconds.select("surely", "until").filter(pl.col("surely") < pl.col("until"))
-    least = figures.whole(figures.levels(sure["surely"].sort(), sure["until"].sort()).max()) if sure.height else 0
-    return max(least, 1), max(most, 1)
+        perhaps += [_counted(told["a"], 1), _counted(told["b"], -1)]
+        told = told.filter(pl.col("c") < pl.col("d"))
+        surely += [_counted(told["c"], 1), _counted(told["d"], -1)]
+    least, most = _most_at_once(surely), _most_at_once(perhaps)
+    return (max(least, 1), most) if most else None
+
+
+def _up(microseconds: pl.Expr) -> pl.Expr:
+    """Seconds, rounded up."""
+    return -(-microseconds // figures.SECOND)
+
+
+def _counted(seconds: pl.Series, step: int) -> pl.DataFrame:
+    return pl.DataFrame({"second": seconds}).group_by("second").agg(pl.len().cast(pl.Int64).alias("change") * step)
+
+
+def _most_at_once(changes: list[pl.DataFrame]) -> int:
+    told = pl.concat(changes).group_by("second").agg(pl.col("change").sum()).sort("second")
+    return figures.whole(told["change"].cum_sum().max())
