@@ -162,7 +162,8 @@ poc = _stage_task("poc", "One replica of the new side, made and configured.")
 
 
 @task(
-    iterable=["url", "price"],
+    auto_shortflags=False,  # forty options have no sensible letters
+    iterable=["url", "price", "image"],
     help={
         **_PROFILE,
         **_JSON,
@@ -177,30 +178,48 @@ poc = _stage_task("poc", "One replica of the new side, made and configured.")
         "protocol": "with --url: chat, completions, embeddings, kserve, kserve-grpc, image or http",
         "prompts": "with --url: file of questions, one a line",
         "max_tokens": "with --url: reply length asked for",
+        "stream": "with --url: ask for a stream; --no-stream: for one document",
+        "cached": "with --url: send the prompts as they are; a prefix cache may then answer",
+        "extra": "with --url: JSON object merged into an OpenAI body",
+        "seed": "with --url: of arrivals and texts; the same one sends the same again (default: drawn, and told)",
+        "warm_up": "with --url: requests before the test that do not count (default: a twentieth, at least 8)",
         "model": "with --url: name of the model",
         "key": "with --url: env:NAME or file:PATH",
         "key_header": "header of the key",
         "ca": "with --url: CA of the endpoint",
         "price": "with --url: an endpoint's price an hour, - unknown; in their order",
-        "body": "with --url: Jinja template of the body (protocol http)",
+        "body": "with --url: Jinja template of the body (protocol http; it knows i and run), tensors (kserve)",
+        "rows": "with --url: JSON lines, the values of the template in turn",
+        "image": "with --url: image file (protocol image); several are posted in turn",
+        "field": "with --url: name of the image's part in a form; without it the image is the body",
         "check": "with --url: what an answer must hold",
         "p95_ttft": "target, ms",
         "p95_total": "target, ms",
+        "error_share": "target: this share of the requests may fail",
         "quality": "with --url: JSON lines of checkable prompts",
+        "quality_share": "target: this share of their answers is right",
         "idle": "with --url: seconds of silence before the first answer after idle is measured",
         "timeout": "with --url: seconds of a request",
+        "deadline": "with --url: seconds of the whole run; what is in flight then counts as timed out",
+        "self_check": "with --url: find out first what this machine can drive",
+        "workers": "with --url: so many Locust workers send, on this machine or others (docs/load.md)",
+        "bind": "with --workers: where they find this machine, HOST:PORT",
         "html": "with --url: report file",
         "junit": "with --url: XML for CI",
         "folder": "with --url: where samples go",
+        "replace": "with --url: what stands at --html, --junit or --folder may go",
     },
 )
 def load(
-    c: Context, url: list[str], price: list[str], profile: str = "demo", json: bool = False, verbose: bool = False,
-    requests: int = 1000, users: int = 0, rate: float = 0.0, arrivals: str = "poisson", shape: str = "",
-    knee: float = 0.0, protocol: str = "chat", prompts: str = "", max_tokens: int = 16, model: str = "", key: str = "",
-    key_header: str = "Authorization", ca: str = "", body: str = "", check: str = "", p95_ttft: float = 0.0,
-    p95_total: float = 0.0, quality: str = "", idle: float = 0.0, timeout: float = 120.0, html: str = "",
-    junit: str = "", folder: str = "",
+    c: Context, url: list[str], price: list[str], image: list[str], profile: str = "demo", json: bool = False,
+    verbose: bool = False, requests: int = 1000, users: int = 0, rate: float = 0.0, arrivals: str = "poisson",
+    shape: str = "", knee: float = 0.0, protocol: str = "chat", prompts: str = "", max_tokens: int = 16, model: str
+    = "", key: str = "", key_header: str = "Authorization", ca: str = "", body: str = "", check: str = "", p95_ttft:
+    float = 0.0, p95_total: float = 0.0, quality: str = "", idle: float = 0.0, timeout: float = 120.0, html: str =
+    "", junit: str = "", folder: str = "", replace: bool = False, stream: bool = True, cached: bool = False, extra:
+    str = "", rows: str = "", field: str = "", seed: str = "", warm_up: int = -1, error_share: float = 0.01,
+    quality_share: float = 0.9, deadline: float = 0.0, self_check: bool = True, workers: int = 0, bind: str =
+    "127.0.0.1:5557",
 ) -> None:  # fmt: skip
     """The 1000-request test; of a migration's new side, or with --url of any endpoints."""
 
@@ -210,14 +229,19 @@ def load(
 
         _needs("url", "".join(url), "requests", "users", "rate", "arrivals", "shape", "knee", "protocol", "prompts",
                "max-tokens", "model", "key", "key-header", "ca", "price", "body", "check", "p95-ttft", "p95-total",
-               "quality", "idle", "timeout", "html", "junit", "folder")  # fmt: skip
+               "quality", "idle", "timeout", "html", "junit", "folder", "replace", "no-stream", "cached", "extra",
+               "rows", "image", "field", "seed", "warm-up", "error-share", "quality-share", "deadline",
+               "no-self-check", "workers", "bind")  # fmt: skip
         if not url:
             return stage("load", profile, as_json=json, verbose=verbose)
         return load_urls(
             list(url), as_json=json, prices=list(price), requests=requests, users=users, rate=rate, arrivals=arrivals,
             shape=shape, knee=knee, protocol=protocol, prompts=prompts, max_tokens=max_tokens, model=model, key=key,
             key_header=key_header, ca=ca, body=body, check=check, p95_ttft=p95_ttft, p95_total=p95_total,
-            quality=quality, idle=idle, timeout=timeout, html=html, junit=junit, folder=folder,
+            quality=quality, idle=idle, timeout=timeout, html=html, junit=junit, folder=folder, replace=replace,
+            stream=stream, cached=cached, extra=extra, rows=rows, images=list(image), field=field, seed=seed,
+            warm_up=warm_up, error_share=error_share, quality_share=quality_share, deadline=deadline,
+            self_check=self_check, workers=workers, bind=bind,
         )  # fmt: skip
 
     _guard(work)

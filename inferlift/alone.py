@@ -32,7 +32,8 @@ def load_urls(urls: list[str], *, as_json: bool = False, **given: Any) -> int:
     reference = str(given.get("key") or "")
     if reference.startswith("file:"):
         given["key"] = f"file:{callers(reference.removeprefix('file:'))}"
-    for key in ("shape", "prompts", "body", "quality", "ca", "folder", "html", "junit"):
+    given["images"] = [str(callers(path)) for path in given.get("images") or ()]
+    for key in ("shape", "prompts", "body", "rows", "quality", "ca", "folder", "html", "junit"):
         if given.get(key):
             given[key] = str(callers(given[key]))
     return standalone(asked(urls, **given), as_json=as_json)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferlift.artifacts import ParityCase
+from inferlift.load.hidden import hider
 from inferlift.load.target import Target
 from inferlift.load.wire import Reply, ask
 
@@ -98,7 +99,9 @@ def _compare(old: Target, new: Target, request: dict[str, Any]) -> tuple[ParityC
         detail = "same schema, same text at the second try"
     if not alike:
         k = _common(a.text, b.text)
-        detail = f"same schema; greedy texts part after {k} characters: {a.text[:40]!r} against {b.text[:40]!r}"
+        hide = hider(old)  # a server that echoes what it is sent
+        said = f"{hide(a.text)[:40]!r} against {hide(b.text)[:40]!r}"
+        detail = f"same schema; greedy texts part after {k} characters: {said}"
     return ParityCase(request=name, same=True, detail=detail), alike
 
 
