@@ -139,14 +139,26 @@ def _attention(text: Fields, shape: Shape) -> dict[str, Any]:
     if window is None or (text.value("use_sliding_window") is False):
         return found
     windowed = sum(1 for kind in kinds if "sliding" in kind)
+    place = _place(["sliding" in kind for kind in kinds])
     if not kinds:
         every = text.maybe("sliding_window_pattern")
         windowed = shape.layers - shape.layers // every if every else shape.layers
         if text.flag("use_sliding_window"):
             windowed = shape.layers - min(text.maybe("max_window_layers", least=0) or 0, shape.layers)
+            place = "last"
     if not windowed or window >= (text.maybe("max_position_embeddings") or 0):
         return found
-    return found | {"attention": "sliding", "window": window, "window_layers": windowed}
+    return found | {"attention": "sliding", "window": window, "window_layers": windowed, "window_place": place}
+
+
+def _place(windowed: list[bool]) -> str:
+    """Where the layers with a window lie, as the profile calls it."""
+    if any(windowed) and not all(windowed):
+        if windowed == sorted(windowed):
+            return "last"
+        if windowed == sorted(windowed, reverse=True):
+            return "first"
+    return "spread"
 
 
 def _quantized(path: Path, whole: Fields, text: Fields) -> Fields | None:

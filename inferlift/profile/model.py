@@ -56,6 +56,9 @@ class Model(Section, json_schema_extra=_from_config):
     rope_dim: int | None = Field(None, gt=0, description="latent attention: position values kept a token and layer")
     window: int | None = Field(None, gt=0, description="sliding attention: tokens a windowed layer looks back")
     window_layers: int | None = Field(None, gt=0, description="sliding attention: layers with a window; null: all")
+    window_place: Literal["spread", "first", "last"] = Field(
+        "spread", description="sliding attention: where the windowed layers lie; spread: in turn with the others"
+    )
     kv_layers: int | None = Field(None, ge=0, description="layers that keep keys and values; null: all")
     weight_format: Annotated[str, AfterValidator(lambda name: _known_format(name))] | None = Field(
         None, description="name in inferlift/profile/formats.csv: bf16, fp8, awq-int4 ..."
