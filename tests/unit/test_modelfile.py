@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,50 @@ def test_hostile_gguf(tmp_path: Path, data: bytes, said: str) -> None:
     with pytest.raises(DeclarationError) as caught:
         read(tmp_path / "m.gguf")
     assert said in caught.value.what
+
+
+def many(kind: int, each: int, count: int) -> bytes:
+    return key("many", 9, struct.pack("<IQ", kind, count) + bytes(each * count))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [many(0, 1, 3_000_000)] * 4,  # numbers of a byte
+        [many(10, 8, 90_000)] * 8,
+        [many(8, 8, 300_000)],  # empty texts
+        [key("k" * 100_000, 8, text("v" * 100_000))] * 50,
+        [key(f"key{number:04}" + "n" * 180, 8, text("v" * 190)) for number in range(9_000)],
+    ],
+    ids=["bytes", "numbers", "texts", "long texts", "many keys"],
+)
+def test_no_gguf_header_takes_more_than_some_tens_of_megabytes(tmp_path: Path, keys: list[bytes]) -> None:
+    path = tmp_path / "m.gguf"
+    tensors = [(f"blk.{number}.attn_norm.weight", [64], 0) for number in range(5_000)]
+    path.write_bytes(gguf([*keys, *LLAMA], [*TENSORS, *tensors]))
+    tracemalloc.start()
+    try:
+        assert read(path)["layers"] == 2
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * 2**20
+
+
+def test_what_a_gguf_header_claims_is_held_against_the_files_size(tmp_path: Path) -> None:
+    """A thousand bytes cannot hold what these counts say; nothing is read or made for them."""
+    path = tmp_path / "m.gguf"
+    claims = {
+        "tensors": struct.pack("<IQQ", 3, 90_000, 0),
+        "keys": struct.pack("<IQQ", 3, 0, 9_000),
+        "numbers": struct.pack("<IQQ", 3, 0, 1) + key("a", 9, struct.pack("<IQ", 12, 3_000_000)),
+        "texts": struct.pack("<IQQ", 3, 0, 1) + key("a", 9, struct.pack("<IQ", 8, 3_000_000)),
+        "text": struct.pack("<IQQ", 3, 0, 1) + key("a", 8, struct.pack("<Q", 100_000_000)),
+    }
+    for claim in claims.values():
+        path.write_bytes((b"GGUF" + claim).ljust(1000, b"\0"))
+        with pytest.raises(DeclarationError, match="cut short"):
+            read(path)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
