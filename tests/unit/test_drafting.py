@@ -136,7 +136,7 @@ def test_the_editors_schema_lies_where_the_first_line_says(root: Path) -> None:
 
 
 def test_from_evidence_with_the_rest_left_open(root: Path) -> None:
-    curve = tuple(10.0 + hour for hour in range(24))
+    curve = tuple((10.0 + hour) / 516 for hour in range(24))
     found = evidence(
         day_curve=curve,
         growth_per_month=0.08,
@@ -178,6 +178,24 @@ def test_what_is_no_evidence_is_refused(root: Path, content: bytes) -> None:
     with pytest.raises(DeclarationError, match=r"evidence\.json is no"):
         draft("mine", root, evidence=file)
     assert not (root / "profiles" / "mine.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("curve", "said"),
+    [
+        ([1 / 12] * 12, "expected 24 shares, one an hour, got 12"),
+        ([1.0] * 24, "expected shares of a day that come to 1, got 24 in all"),
+        ([0.0] * 24, "got 0 in all"),
+        ([1.5, -0.5] + [0.0] * 22, "got 1 in all"),
+        ([float("nan")] + [1 / 23] * 23, "nan"),
+    ],
+)
+def test_a_day_that_is_no_day_is_refused(root: Path, curve: list[float], said: str) -> None:
+    file = root / "evidence.json"
+    for told in ({"day_curve": curve}, {"shape": {**evidence().shape.model_dump(), "arrivals_by_hour": curve}}):
+        file.write_text(json.dumps({**evidence().model_dump(mode="json"), **told}), encoding="utf-8")
+        with pytest.raises(DeclarationError, match=re.escape(said)):
+            draft("mine", root, evidence=file)
 
 
 def test_evidence_that_is_not_there(root: Path) -> None:

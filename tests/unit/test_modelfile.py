@@ -303,6 +303,52 @@ def test_a_contradiction_is_an_error(tmp_path: Path, declared: dict[str, Any], k
     assert said in why
 
 
+def test_a_config_that_is_not_there_comes_first_and_what_it_would_supply_is_not_asked_for(tmp_path: Path) -> None:
+    text = """
+name: p
+target: aws
+requests: {input_tokens_p50: many, input_tokens_p95: 20, output_tokens: 5}
+model: {name: m, source: s, config: none.json}
+budget: {usd_rate: 1, usd_rate_source: s, usd_rate_date: "2026-11-01"}
+"""
+    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(DeclarationError) as caught:
+        load(str(tmp_path / "p.yaml"), tmp_path)
+    said = caught.value.what.splitlines()
+    assert said[0] == "2 problems in the profile:"
+    assert "p.yaml:5: model.config: none.json: no such file" in said[1]
+    assert "requests.input_tokens_p50" in said[2]
+
+
+@pytest.mark.parametrize(
+    ("form", "bits", "fits"),
+    [
+        ("fp8", 16, False), ("fp8", 8.24, True), ("fp8", 7.9, False), ("bf16", 8, False), ("bf16", 16.02, True),
+        ("awq-int4", 5.7, True), ("awq-int4", 4.0, False), ("awq-int4", 16, False), ("mxfp4", 4.6, True),
+        ("q8_0", 4.5, False), ("q4_k_m", 4.89, True), ("q4_k_m", 8.5, False), ("fp32", 16, False),
+    ],
+)  # fmt: skip
+def test_bits_that_are_not_of_the_format_are_refused_with_their_line(
+    tmp_path: Path, form: str, bits: float, fits: bool
+) -> None:
+    text = f"""
+name: p
+target: aws
+requests: {{input_tokens_p50: 10, input_tokens_p95: 20, output_tokens: 5}}
+model:
+  {{name: m, source: s, parameters_total: 8030261248, layers: 32, heads: 32, kv_heads: 8, head_dim: 128, hidden: 4096,
+  vocab: 128256, context: 8192, weight_format: {form},
+  weight_bits: {bits}}}
+budget: {{usd_rate: 1, usd_rate_source: s, usd_rate_date: "2026-11-01"}}
+"""
+    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+    if fits:
+        assert load(str(tmp_path / "p.yaml"), tmp_path).profile.model.weight_bits == bits
+        return
+    with pytest.raises(DeclarationError, match=rf"p\.yaml:8: model.weight_bits: {bits:g} bits a weight are not {form}"):
+        load(str(tmp_path / "p.yaml"), tmp_path)
+
+
 def test_an_unquantised_model_may_be_declared_quantised(tmp_path: Path) -> None:
     written(tmp_path, CASES["llama-3.1-8b"]["config"])
     plain = {"model": {**BARE, "weight_format": "awq-int4"}}
