@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from inferlift.declaration import load
 from inferlift.errors import DeclarationError
-from inferlift.modelfile import read
+from inferlift.modelfile import read, task_of
 from inferlift.modelfile.filling import fill
 from inferlift.profile import Model
 
@@ -42,6 +42,26 @@ def test_published_config(tmp_path: Path, name: str) -> None:
         Model.model_validate({"name": "m", "source": "s", **found})
     assert {key: found.get(key) for key in expect} == expect
     assert read(tmp_path) == found  # a folder stands for its config.json
+
+
+@pytest.mark.parametrize(
+    ("config", "task"),
+    [
+        (CASES["bert-base"]["config"], "embeddings"),
+        (CASES["vit-b16"]["config"], "image"),
+        (CASES["llama-3.1-8b"]["config"], "chat"),
+        (CASES["qwen3-vl-8b"]["config"], "multimodal"),
+        ({"model_type": "resnet"}, "image"),
+    ],
+)
+def test_a_config_tells_the_task(tmp_path: Path, config: dict[str, Any], task: str) -> None:
+    assert task_of(written(tmp_path, config)) == task
+
+
+def test_an_image_model_without_sizes_is_told_what_to_declare(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match="'resnet' is an image model") as caught:
+        read(written(tmp_path, {"model_type": "resnet", "depths": [3, 4, 6, 3]}))
+    assert "model.flops_per_item" in caught.value.next_command
 
 
 def test_awq_weighs_what_is_published(tmp_path: Path) -> None:
