@@ -65,7 +65,7 @@ def text(config: Fields, dtype: str | None) -> Figures:
         "intermediate": width,
         "tied_embeddings": True,  # there is no head
         "context": max(places - _BEFORE_THE_FIRST.get(family, 0), 1),
-        "weight_format": dtype,
+        "weight_format": dtype or "fp32",  # as their classes are made where the file says nothing
     }
     return {key: value for key, value in known.items() if value is not None}
 
@@ -91,7 +91,7 @@ def image(config: Fields, dtype: str | None) -> Figures:
     known: dict[str, Any] = {
         "parameters_total": tables + layers * each + 2 * hidden + pooler,
         "flops_per_item": float(2 * layers * each * tokens + 4 * layers * tokens**2 * hidden + 2 * embed * patches),
-        "weight_format": dtype,
+        "weight_format": dtype or "fp32",  # as their classes are made where the file says nothing
     }
     return {key: value for key, value in known.items() if value is not None}
 
