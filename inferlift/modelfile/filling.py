@@ -41,7 +41,7 @@ def fill(plain: Any, root: Path) -> list[tuple[str, str]]:
 
 
 def _contradicts(key: str, declared: Any, value: Any) -> bool:
-    """Bits and operations are the declarer's own; a smaller context is a choice; an unquantised model may be quantised."""
+    """A smaller context is a choice, an unquantised model may be quantised; bits and operations are anybody's own."""
     if declared is None or key in ("weight_bits", "flops_per_item"):
         return False
     if key == "context":
