@@ -23,7 +23,7 @@ from inferlift.profile import Profile
 from inferlift.sizing import batching, compat, hardware, image_tokens
 from inferlift.sizing.capacity import day_curve, mean_rps, peak_rps, to_answer
 from inferlift.sizing.chain import Question, chain
-from inferlift.sizing.choice import COST, Row, Terms, compare, preference, result, row
+from inferlift.sizing.choice import COST, ZONES, Row, Terms, compare, preference, result, row
 from inferlift.sizing.copies import Known
 from inferlift.sizing.cost import mean_of_day
 from inferlift.sizing.memory import most_sessions, weights_bytes
@@ -32,7 +32,7 @@ from inferlift.sizing.variants import variants
 from inferlift.sizing.verdict import Service, nearest, software, threshold, verdict
 from inferlift.sizing.vision import service_time
 
-UNITS = {"p95_ttft_ms": "ms", "p95_total_ms": "ms", "min_tokens_per_s": "tokens/s"}
+UNITS = {"p95_ttft_ms": "ms", "p95_total_ms": "ms", "min_tokens_per_s": "tokens/s", ZONES: "zones"}
 
 
 def size(
@@ -202,7 +202,7 @@ def _unreachable(profile: Profile, rows: Sequence[Row], best: Row) -> tuple[Unre
     """Targets the choice misses, each with the nearest that any offer reaches."""
     found = []
     for key, wanted, _ in best.misses:
-        near = nearest(rows, key, better_is_more=key == TOKENS_PER_S)
+        near = nearest(rows, key, better_is_more=key in (TOKENS_PER_S, ZONES))
         unit = f"{profile.budget.currency}/1000" if key == COST else UNITS.get(key, "hosts")
         found.append(
             Unreachable(
