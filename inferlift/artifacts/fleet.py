@@ -176,12 +176,12 @@ class Service(Artifact):
 
     fleet: Fleet
     configured: Configured
-    endpoint: Endpoint
-    contract: Contract
+    endpoint: Endpoint  # of a queue: its name, where jobs are handed in
+    contract: Contract | None  # None: a queue, which no user calls
     replicas: int
     checks: tuple[Check, ...]
-    monitor_url: str
-    monitor_user: str
-    monitor_password: str  # secret reference
-    ca: str  # path of the CA of the fleet's own endpoints
+    monitor_url: str = ""  # "" and what follows: a queue has no monitor of its own
+    monitor_user: str = ""
+    monitor_password: str = ""  # secret reference
+    ca: str = ""  # path of the CA of the fleet's own endpoints
     versions: dict[str, str] = Field(default_factory=dict)

@@ -18,15 +18,13 @@ from inferlift.provision.aws.session import Session, calling, code_of
 from inferlift.provision.aws.tables import Market, instance_type, quota
 
 Say = Callable[[str], None]
+LOW_SCORE = 3  # of 10: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/how-sps-works.html
 
 
 def before_spending(desired: DesiredFleet, session: Session, say: Say) -> list[Check]:
-    """All checks of a document, the cheapest first; a failed identity ends them."""
+    """All checks of a document, the cheapest first. Raises Refusal where nobody is signed in."""
     plan = planning.of(desired)
-    try:
-        account, who = session.account(plan.sites[0].region)
-    except InferliftError as error:
-        return [Check(name="identity", ok=False, detail=_words(error))]
+    account, who = session.account(plan.sites[0].region)
     found = [Check(name="identity", ok=True, detail=f"account {account}, {who}")]
     try:
         settled = resolve(desired, session, lambda line: None)
@@ -175,9 +173,11 @@ def _spot(desired: DesiredFleet, site: AwsSite, session: Session) -> list[Check]
     best = max(scores, default=None)
     if best is None:
         return [Check(name=label, ok=True, skipped=True, detail="AWS gave no score")]
-    return [
-        Check(name=label, ok=best >= 3, detail=f"{best} of 10 for {count} vCPUs of {', '.join(sorted(set(types)))}")
-    ]
+    told = f"{best} of 10 for {count} vCPUs of {', '.join(sorted(set(types)))}"
+    if best < LOW_SCORE:
+        # a forecast forbids nothing: it is told, and no pass
+        told += "; low: hosts may not be had, or be taken away often"
+    return [Check(name=label, ok=True, skipped=best < LOW_SCORE, detail=told)]
 
 
 def _exists(label: str, region: str, session: Session) -> Check:

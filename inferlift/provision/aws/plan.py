@@ -13,6 +13,7 @@ from inferlift.provision.aws.tables import InstanceType, Market, instance_type, 
 
 ONE_INSTANCE = 0.995  # what AWS promises of one instance: https://aws.amazon.com/compute/sla/
 MIB = 2**20
+REGION = "eu-central-1"  # where neither the profile nor the sizing names one
 _LOCAL_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d)-[a-z]{3}-\d[a-z]$")
 _REGION = re.compile(r"^[a-z]{2}(?:-[a-z]+)+-\d$")
 

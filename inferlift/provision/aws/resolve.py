@@ -5,7 +5,7 @@ What was resolved once is pinned: the same zones and images until the document i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from inferlift.artifacts.fleet import AwsPlan, AwsSite, DesiredFleet
 from inferlift.errors import CheckFailed, Refusal
@@ -17,8 +17,15 @@ Say = Callable[[str], None]
 PLAIN = "debian"  # of hosts without a GPU: what the roles are written for
 
 
-def resolve(desired: DesiredFleet, session: Session, say: Say, pinned: AwsPlan | None = None) -> DesiredFleet:
-    """The document with account, zones and images. `pinned`: an earlier answer, kept where it still fits.
+def resolve(
+    desired: DesiredFleet,
+    session: Session,
+    say: Say,
+    pinned: AwsPlan | None = None,
+    locked: Mapping[str, Mapping[str, str]] | None = None,
+) -> DesiredFleet:
+    """The document with account, zones and images. `pinned`: an earlier answer, kept where it still fits; `locked`:
+    images of a lock file, as site -> role -> id, taken where nothing stands yet.
 
     Raises Refusal where no zone offers the type or the account is another one, CheckFailed for a missing image.
     """
@@ -33,7 +40,10 @@ def resolve(desired: DesiredFleet, session: Session, say: Say, pinned: AwsPlan |
         )
     say(f"AWS account {account}, {who}")
     known = {site.name: site for site in pinned.sites} if pinned else {}
-    sites = tuple(_site(desired, site, known.get(site.name), session, say) for site in plan.sites)
+    wanted = locked or {}
+    sites = tuple(
+        _site(desired, site, known.get(site.name), wanted.get(site.name, {}), session, say) for site in plan.sites
+    )
     return desired.model_copy(update={"aws": plan.model_copy(update={"account": account, "sites": sites})})
 
 
@@ -57,16 +67,28 @@ def image(session: Session, region: str, kind: str, arch: str) -> tuple[str, str
     source = image_source(kind, arch)
     with calling(f"which image is {kind} for {arch}", region):
         ami = str(session.client("ssm", region).get_parameter(Name=source.parameter)["Parameter"]["Value"])
-        found = session.client("ec2", region).describe_images(ImageIds=[ami])["Images"]
-    if not found:
-        raise CheckFailed(f"the image {ami} does not exist in {region}", why=f"{source.parameter} names it")
-    return ami, str(found[0].get("RootDeviceName") or "/dev/xvda")
+    return ami, _root_device(session, region, ami, f"{source.parameter} names it")
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------
 
 
-def _site(desired: DesiredFleet, site: AwsSite, known: AwsSite | None, session: Session, say: Say) -> AwsSite:
+def _root_device(session: Session, region: str, ami: str, why: str) -> str:
+    with calling(f"the image {ami}", region):
+        found = session.client("ec2", region).describe_images(ImageIds=[ami])["Images"]
+    if not found:
+        raise CheckFailed(f"the image {ami} does not exist in {region}", why=why)
+    return str(found[0].get("RootDeviceName") or "/dev/xvda")
+
+
+def _site(
+    desired: DesiredFleet,
+    site: AwsSite,
+    known: AwsSite | None,
+    locked: Mapping[str, str],
+    session: Session,
+    say: Say,
+) -> AwsSite:
     plan = planning.of(desired)
     types = _types(desired, site)
     settings = plan.settings
@@ -89,7 +111,11 @@ def _site(desired: DesiredFleet, site: AwsSite, known: AwsSite | None, session: 
     images, devices = dict(known.images) if known else {}, dict(known.root_devices) if known else {}
     for role, wanted in _images(desired, site).items():
         if role not in images:
-            images[role], devices[role] = image(session, site.region, *wanted)
+            if role in locked:
+                images[role] = locked[role]
+                devices[role] = _root_device(session, site.region, locked[role], "the lock file names it")
+            else:
+                images[role], devices[role] = image(session, site.region, *wanted)
             say(f"{site.name}: {role} hosts boot {images[role]} ({wanted[0]}, {wanted[1]})")
     return site.model_copy(
         update={
