@@ -46,6 +46,7 @@ def deploy(
     with session(where, " ".join(["deploy --profile", profile, *flags]), options=options, verbose=verbose) as ctx:
         if given is not None:
             lockfile.enforce(ctx, given)
+            lockfile.pin(ctx, given)
         try:
             run_stages(
                 ctx, first=first, last=last, approve=approver(ask=ask or where.profile.target != "lab", given=plan)

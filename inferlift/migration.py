@@ -147,7 +147,7 @@ def deploy(ctx: Context, *, first: str | None = None, last: str | None = None, a
     walk = (["world"] if ctx.profile.lab is not None else []) + list(names)
     _verify_ahead(ctx, table, walk)
     for index, name in enumerate(walk):
-        if approve is not None:
+        if approve is not None and table[name].applicable(ctx) is None:
             approve(ctx, table[name])
         advance(ctx, table[name], walk[index + 1 :])
 

@@ -6,10 +6,11 @@ A check that cannot be answered is no pass: `skipped` says why, and what it woul
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import IPv4Network
 from typing import Any
 
 from inferlift.artifacts import Check
-from inferlift.artifacts.fleet import AwsSite, DesiredFleet, HostGroup
+from inferlift.artifacts.fleet import AwsPlan, AwsSite, DesiredFleet, HostGroup
 from inferlift.errors import InferliftError
 from inferlift.provision.aws import listing
 from inferlift.provision.aws import plan as planning
@@ -18,6 +19,7 @@ from inferlift.provision.aws.session import Session, calling, code_of
 from inferlift.provision.aws.tables import Market, instance_type, quota
 
 Say = Callable[[str], None]
+EXAMPLES = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
 LOW_SCORE = 3  # of 10: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/how-sps-works.html
 
 
@@ -25,7 +27,7 @@ def before_spending(desired: DesiredFleet, session: Session, say: Say) -> list[C
     """All checks of a document, the cheapest first. Raises Refusal where nobody is signed in."""
     plan = planning.of(desired)
     account, who = session.account(plan.sites[0].region)
-    found = [Check(name="identity", ok=True, detail=f"account {account}, {who}")]
+    found = [Check(name="identity", ok=True, detail=f"account {account}, {who}"), *_ranges(plan)]
     try:
         settled = resolve(desired, session, lambda line: None)
         found += _places(settled)
@@ -105,6 +107,18 @@ def _quota(key: tuple[str, str, str, str], need: int, session: Session) -> Check
         f" --quota-code {code} --desired-value {need}"
     )
     return Check(name=label, ok=False, detail=f"{need} vCPUs are needed and {have:g} allowed; ask: {ask}")
+
+
+def _ranges(plan: AwsPlan) -> list[Check]:
+    """Who may call: ranges kept for documentation (RFC 5737) are nobody's, so that no user would get through."""
+    given = plan.settings.user_ranges
+    nobody = [r for r in given if any(IPv4Network(r).subnet_of(IPv4Network(e)) for e in EXAMPLES)]
+    if plan.batch:
+        return []
+    if nobody:
+        why = f"{', '.join(nobody)} is an example that nobody has: put in aws.user_ranges who may call port 443"
+        return [Check(name="who may call", ok=False, detail=why)]
+    return [Check(name="who may call", ok=True, detail=f"port 443 from {', '.join(given)}")]
 
 
 def _places(desired: DesiredFleet) -> list[Check]:

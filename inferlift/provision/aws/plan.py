@@ -78,6 +78,8 @@ def refuse_impossible(desired: DesiredFleet, resides: object = None) -> None:
         raise _wrong("the front alb ends TLS itself", "it needs aws.certificate_arn")
     if settings.vpc_id and not (settings.public_subnets and settings.private_subnets):
         raise _wrong(f"which subnets of {settings.vpc_id}?", "aws.public_subnets and aws.private_subnets are needed")
+    if settings.vpc_id and len(plan.sites) > 1:
+        raise _wrong(f"{settings.vpc_id} cannot carry several sites", "aws.edge makes a network of its own for each")
     if callable(resides):
         for site in plan.sites:
             if not resides(site.region):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from inferlift.artifacts.fleet import AwsPlan, AwsSite, DesiredFleet
-from inferlift.errors import CheckFailed, Refusal
+from inferlift.errors import CheckFailed, DeclarationError, Refusal
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.session import Session, calling
 from inferlift.provision.aws.tables import image_source, instance_type
@@ -97,8 +97,8 @@ def _site(
     public: dict[str, str] = {}
     private: dict[str, str] = {}
     if settings.vpc_id:
-        public = _by_zone(session, site.region, settings.public_subnets)
-        private = _by_zone(session, site.region, settings.private_subnets)
+        public = _by_zone(session, site.region, settings.vpc_id, settings.public_subnets)
+        private = _by_zone(session, site.region, settings.vpc_id, settings.private_subnets)
         zones = [z for z in zones if z in public and z in private]
     if not zones:
         raise Refusal(
@@ -150,9 +150,14 @@ def _images(desired: DesiredFleet, site: AwsSite) -> dict[str, tuple[str, str]]:
     return wanted
 
 
-def _by_zone(session: Session, region: str, subnets: tuple[str, ...]) -> dict[str, str]:
+def _by_zone(session: Session, region: str, network: str, subnets: tuple[str, ...]) -> dict[str, str]:
     with calling("where the subnets are", region):
         found = session.client("ec2", region).describe_subnets(SubnetIds=list(subnets))["Subnets"]
+    if strange := [str(s["SubnetId"]) for s in found if s["VpcId"] != network]:
+        raise DeclarationError(
+            f"{', '.join(strange)} lies in another network than {network}",
+            next_command="correct aws.vpc_id, aws.public_subnets or aws.private_subnets",
+        )
     return {str(s["AvailabilityZone"]): str(s["SubnetId"]) for s in found}
 
 
