@@ -65,7 +65,7 @@ _JSON = {"json": "one JSON object on stdout"}
 _DEPLOY_HELP = {
     **_PROFILE,
     **_VERBOSE,
-    "target": "lab (the profile's own by default)",
+    "target": "the profile's own by default; another is refused",
     "from_": "first stage to look at",
     "to": "last stage",
     "ask": "ask for both approvals, as on a paid target",
@@ -333,14 +333,14 @@ def init(c: Context, name: str, set_: list[str], from_evidence: str = "") -> Non
     _guard(work)
 
 
-@task(help={**_PROFILE, **_JSON})
-def plan(c: Context, profile: str = "demo", json: bool = False) -> None:
+@task(help={**_PROFILE, **_JSON, "target": "the profile's own by default; another is refused"})
+def plan(c: Context, profile: str = "demo", target: str = "", json: bool = False) -> None:
     """What deploy would do and cost, with the hash to approve; changes nothing."""
 
     def work() -> int:
         from inferlift.commands import plan as run
 
-        return run(profile, as_json=json)
+        return run(profile, target or None, as_json=json)
 
     _guard(work)
 
@@ -461,14 +461,14 @@ def rollback(
     _guard(work)
 
 
-@task(help={**_PROFILE, **_VERBOSE})
-def destroy(c: Context, profile: str = "demo", verbose: bool = False) -> None:
+@task(help={**_PROFILE, **_VERBOSE, "delete_data": "also what holds data: bucket, images, disks, key"})
+def destroy(c: Context, profile: str = "demo", delete_data: bool = False, verbose: bool = False) -> None:
     """Remove the fleet and prove that nothing of it is left; refused while users are on it."""
 
     def work() -> int:
         from inferlift.commands import destroy as run
 
-        return run(profile, verbose=verbose)
+        return run(profile, delete_data=delete_data, verbose=verbose)
 
     _guard(work)
 
@@ -485,14 +485,16 @@ def profiles(c: Context) -> None:
     _guard(work)
 
 
-@task(help=_JSON)
-def doctor(c: Context, json: bool = False) -> None:
-    """What is there, what is missing, and the command that brings it."""
+@task(
+    help={"target": "lab, aws or static", "profile": "with aws: whose fleet the account is asked about", **_JSON},
+)
+def doctor(c: Context, target: str = "", profile: str = "", json: bool = False) -> None:
+    """What is there, what is missing, and the command that brings it; of a cloud, what its account says too."""
 
     def work() -> int:
         from inferlift.commands import doctor as run
 
-        return run(as_json=json)
+        return run(target or None, profile, as_json=json)
 
     _guard(work)
 

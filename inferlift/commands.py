@@ -15,7 +15,7 @@ from inferlift.errors import DeclarationError, InferliftError, Refusal
 from inferlift.ledger import now, write_atomically
 from inferlift.migration import advance, looking, session, stages, status_rows
 from inferlift.migration import deploy as run_stages
-from inferlift.place import Place, callers, place
+from inferlift.place import Place, callers, deployable, place
 from inferlift.profile import ROOT
 from inferlift.stages.base import Context, Options
 
@@ -46,6 +46,7 @@ def deploy(
     with session(where, " ".join(["deploy --profile", profile, *flags]), options=options, verbose=verbose) as ctx:
         if given is not None:
             lockfile.enforce(ctx, given)
+            lockfile.pin(ctx, given)
         try:
             run_stages(
                 ctx, first=first, last=last, approve=approver(ask=ask or where.profile.target != "lab", given=plan)
@@ -68,7 +69,7 @@ def stage(name: str, profile: str, *, as_json: bool = False, verbose: bool = Fal
     where = place(profile)
     with session(where, f"{name} --profile {profile}", options=Options(explicit=True), verbose=verbose) as ctx:
         table = stages()
-        if where.profile.target == "lab":
+        if where.profile.lab is not None:
             advance(ctx, table["world"])
         approver(ask=where.profile.target != "lab", given=None)(ctx, table[name])
         artifact = advance(ctx, table[name], again=True)
@@ -162,10 +163,13 @@ def tco(profile: str, *, as_json: bool = False) -> int:
     return 0
 
 
-def plan(profile: str, *, as_json: bool = False) -> int:
+def plan(profile: str, target: str | None = None, *, as_json: bool = False) -> int:
     from inferlift.plan import show
 
-    with looking(place(profile), f"plan --profile {profile}") as ctx:
+    where = place(profile, target, planning=True)
+    if where.profile.target != "aws":  # there a plan says what a fleet would be, also of what cannot be moved yet
+        deployable(where.profile, profile)
+    with looking(where, f"plan --profile {profile}") as ctx:
         lines, document = show(ctx)
         if as_json:
             print(json.dumps({"ok": True, "verdict": document["verdict"], "figures": _numbers(ctx), "plan": document}))
@@ -249,11 +253,15 @@ def rollback(profile: str, *, verbose: bool = False) -> int:
     return 0
 
 
-def destroy(profile: str, *, verbose: bool = False) -> int:
+def destroy(profile: str, *, delete_data: bool = False, verbose: bool = False) -> int:
     from inferlift.teardown import destroy as remove
 
     with session(place(profile), f"destroy --profile {profile}", verbose=verbose) as ctx:
-        return _left(remove(ctx), "the fleet", f"./invoke lab down --profile {profile} (the old world too)")
+        return _left(
+            remove(ctx, delete_data=delete_data),
+            "the fleet",
+            f"./invoke lab down --profile {profile} (the old world too)",
+        )
 
 
 def lab(action: str, profile: str, *, verbose: bool = False) -> int:
@@ -288,13 +296,29 @@ def profiles() -> int:
     return 0
 
 
-def doctor(*, as_json: bool = False) -> int:
+def doctor(target: str | None = None, profile: str = "", *, as_json: bool = False) -> int:
+    """Tools of the target; with AWS, what the account says to a profile's fleet. A profile names its target itself."""
     from inferlift.toolchain.doctor import as_object, report, table
 
-    tools = report()
-    missing = [t for t in tools if not t.present]
-    print(json.dumps(as_object(tools)) if as_json else table(tools))
-    return 1 if missing else 0
+    where = place(profile, target, planning=True) if profile else None
+    target = target or (where.profile.target if where else "lab")
+    tools = report(target)
+    account = None
+    if target == "aws":
+        from inferlift.stages import _account
+
+        with looking(where or place("demo-aws", planning=True), "doctor") as ctx:
+            account = _account.ask(ctx, preview=False)
+    ok = all(t.present for t in tools) and (account is None or account.ok)
+    if as_json:
+        more = {"checks": [c.model_dump() for c in account.checks]} if account else {}
+        print(json.dumps({**as_object(tools), **more, "ok": ok, "verdict": "complete" if ok else "missing"}))
+        return 0 if ok else 1
+    print(table(tools))
+    if account is not None:
+        print(f"\naccount, for the fleet of {where.profile.name if where else 'demo-aws (another: --profile)'}")
+        print("\n".join(_account.lines(account)))
+    return 0 if ok else 1
 
 
 def write_report(ctx: Context) -> Path:

@@ -78,7 +78,7 @@ def session(
     on_boundary: Callable[[str], None] | None = None,
 ) -> Iterator[Context]:
     """An exclusive run: the lock taken, remnants of a killed run ended, open intents settled."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and where.profile.lab is not None:
         raise Refusal(
             "the lab needs root",
             why="its hosts are podman machines with systemd and networks of their own",
@@ -144,10 +144,10 @@ def deploy(ctx: Context, *, first: str | None = None, last: str | None = None, a
     """Run the stages from `first` to `last`: verify what is done, run what is not, hold where a person must decide."""
     table = stages()
     names = _span_of(first, last)
-    walk = (["world"] if ctx.profile.target == "lab" else []) + list(names)
+    walk = (["world"] if ctx.profile.lab is not None else []) + list(names)
     _verify_ahead(ctx, table, walk)
     for index, name in enumerate(walk):
-        if approve is not None:
+        if approve is not None and table[name].applicable(ctx) is None:
             approve(ctx, table[name])
         advance(ctx, table[name], walk[index + 1 :])
 

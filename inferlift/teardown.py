@@ -6,6 +6,7 @@ from inferlift.artifacts import Service, Status
 from inferlift.errors import InferliftError, Refusal, Retryable
 from inferlift.ledger import now
 from inferlift.migration import stages
+from inferlift.stages import _fleet
 from inferlift.stages.base import Context, all_back
 from inferlift.stages.switch import SwitchStage
 
@@ -43,15 +44,16 @@ def rollback(ctx: Context) -> float:
     return seconds
 
 
-def destroy(ctx: Context) -> list[str]:
+def destroy(ctx: Context, *, delete_data: bool = False) -> list[str]:
     """Remove the fleet, nothing else. Returns what is left of it by label: an empty list is proved, not assumed.
 
+    What holds data on a paid target is kept and named, unless `delete_data`.
     Raises Refusal while DNS points at the fleet, or its gateway saw users within `operations.quiet_s`.
     """
     ctx.stage, ctx.key = "poc", "destroy"
     _refuse_if_used(ctx)
     with ctx.intent("destroy", f"{ctx.owner}/fleet", {"hosts": _hosts(ctx)}, {"hosts": []}):
-        left = stages()["poc"].undo(ctx)
+        left = _fleet.destroy(ctx, delete_data=delete_data)
     if not left:
         _forget(ctx, FLEET_STAGES)
     return left

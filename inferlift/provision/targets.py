@@ -45,10 +45,10 @@ def apply_fleet(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) ->
     if desired.aws is not None:
         from inferlift.provision.aws import target
 
-        return target.apply(desired, workdir, tools, _public(key), say)
-    fleet_specs(desired, tools.host_image, _public(key))  # refuse a wrong document before the engine starts
+        return target.apply(desired, workdir, tools, public_key(key), say)
+    fleet_specs(desired, tools.host_image, public_key(key))  # refuse a wrong document before the engine starts
     engine = _engine(workdir, FLEET, tools)
-    engine.up(fleet_program(desired, tools.host_image, _public(key)), say)
+    engine.up(fleet_program(desired, tools.host_image, public_key(key)), say)
     _note_for_plain_pulumi(engine.files, "fleet.json", desired.model_dump_json(indent=2), tools)
     fleet = read_fleet(desired.label, workdir, tools)
     if fleet is None:
@@ -63,7 +63,7 @@ def apply_world(
     from inferlift.provision.components import world_program
 
     key = ssh_key(workdir)
-    program = world_program(label, origin_cpus, f"{host}.{zone}", tools.host_image, _public(key))
+    program = world_program(label, origin_cpus, f"{host}.{zone}", tools.host_image, public_key(key))
     engine = _engine(workdir, WORLD, tools)
     engine.up(program, say)
     document = json.dumps({"label": label, "origin_cpus": origin_cpus, "name": f"{host}.{zone}"}, indent=2)
@@ -81,7 +81,7 @@ def preview_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[st
 
         return target.preview(desired, workdir)
     key = workdir / "ssh" / "id_ed25519"
-    public = _public(key) if key.exists() else ""
+    public = public_key(key) if key.exists() else ""
     wanted = {spec.name: spec for spec in fleet_specs(desired, tools.host_image, public)}
     network: Network | None = None
     present: list[Container] = []
@@ -108,8 +108,8 @@ def drift_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[Drif
     if desired.aws is not None:
         from inferlift.provision.aws import target
 
-        return target.drift(desired, workdir, tools, _public(key), lambda line: None)
-    return _engine(workdir, FLEET, tools).refresh_preview(fleet_program(desired, tools.host_image, _public(key)))
+        return target.drift(desired, workdir, tools, public_key(key), lambda line: None)
+    return _engine(workdir, FLEET, tools).refresh_preview(fleet_program(desired, tools.host_image, public_key(key)))
 
 
 def read_fleet(label: str, workdir: Path, tools: Tools) -> Fleet | None:
@@ -210,28 +210,6 @@ def destroy_world(label: str, workdir: Path, tools: Tools, say: Say) -> list[str
     return _destroy(label, workdir, WORLD, tools, say)
 
 
-def lift_expiry(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) -> DesiredFleet:
-    """Nothing of the fleet may end by itself any more: taken away, then read back. The lab has no expiry.
-
-    Raises CheckFailed naming what still expires.
-    """
-    if desired.aws is None:
-        return desired
-    from inferlift.provision.aws import target
-
-    return target.lift_expiry(desired, workdir, tools, _public(ssh_key(workdir)), say)
-
-
-def check_before_spending(desired: DesiredFleet, say: Say) -> list[Check]:
-    """What `plan` and `doctor --target aws` ask of the account; reads only. The lab spends nothing."""
-    if desired.aws is None:
-        return []
-    from inferlift.provision.aws.checks import before_spending
-    from inferlift.provision.aws.session import Session
-
-    return before_spending(desired, Session(), say)
-
-
 def ssh_key(workdir: Path) -> Path:
     """The private key of this work folder's hosts, made once (ed25519, owner only)."""
     folder = workdir.resolve() / "ssh"
@@ -247,6 +225,10 @@ def ssh_key(workdir: Path) -> Path:
         temporary.with_name(temporary.name + ".pub").replace(folder / "id_ed25519.pub")
         temporary.replace(path)
     return path
+
+
+def public_key(key: Path) -> str:
+    return key.with_suffix(".pub").read_text().strip()
 
 
 def generation(hosts: Iterable[Host]) -> str:
@@ -270,10 +252,6 @@ def _note_for_plain_pulumi(files: StackFiles, name: str, document: str, tools: T
 
     (files.root / name).write_text(document)
     write_shell_environment(files, tools)
-
-
-def _public(key: Path) -> str:
-    return key.with_suffix(".pub").read_text().strip()
 
 
 def _hosts(podman: Podman, label: str, workdir: Path) -> tuple[Host, ...]:
@@ -380,7 +358,7 @@ def _attempt(action: Callable[[], object]) -> CheckFailed | None:
 
 
 __all__ = [
-    "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "check_before_spending", "destroy_fleet",
-    "destroy_world", "drift_fleet", "generation", "lift_expiry", "preview_fleet", "read_fleet", "read_world", "settle",
-    "ssh_key", "verify_fleet", "verify_world",
+    "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "destroy_fleet", "destroy_world", "drift_fleet",
+    "generation", "preview_fleet", "public_key", "read_fleet", "read_world", "settle", "ssh_key", "verify_fleet",
+    "verify_world",
 ]  # fmt: skip

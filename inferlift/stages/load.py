@@ -24,6 +24,9 @@ class LoadStage(Stage):
     artifact = Measurement
     approval = "first"
 
+    def applicable(self, ctx: Context) -> str | None:
+        return _fleet.queued(ctx, "their time is the jobs' own, and no user waits for an answer")
+
     def key(self, ctx: Context) -> dict[str, Any]:
         poc, evidence = ctx.ledger.document("key:poc"), ctx.optional("audit", Evidence)
         return {

@@ -31,6 +31,9 @@ class SwitchStage(Stage):
     artifact = Cutover
     approval = "second"
 
+    def applicable(self, ctx: Context) -> str | None:
+        return _fleet.queued(ctx, "no name of users' is moved")
+
     def key(self, ctx: Context) -> dict[str, Any]:
         """Only the endpoints it moves between: an edited profile never replays a switch over live users."""
         world, service = ctx.world(), ctx.ledger.document("service")
@@ -70,6 +73,7 @@ class SwitchStage(Stage):
         attempt = ctx.step("attempt", lambda: Attempt(name=ctx.ledger.run), Attempt).name
         if (ctx.ledger.document("switch_steps") or {}).get("attempt") != attempt:
             ctx.ledger.set_document("switch_steps", {"attempt": attempt, "steps": []})
+        _fleet.lift_expiry(ctx)
         with _users.running(ctx, world, "switch"):
             outcome = self._switch(ctx, world, service.endpoint.address, attempt).run()
         cutover = Cutover(
@@ -128,6 +132,8 @@ class SwitchStage(Stage):
         """The record and its journal say what was written; the switch goes on from there."""
         from inferlift import dns
 
+        if intent.action == "expiry":
+            return _fleet.settle_fleet(ctx, intent)
         if "sequence" not in intent.planned:
             return "absent"  # not a write to the record
         world = ctx.need("world", World)

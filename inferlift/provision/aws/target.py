@@ -43,7 +43,7 @@ def apply(
     """
     session = session or Session()
     before = notes.remembered(workdir)
-    settled = resolve(desired, session, say, before.aws if before else None)
+    settled = resolve(desired, session, say, before.aws if before else None, notes.locked(workdir))
     planning.refuse_impossible(settled)
     settled, held = _hold(settled, workdir, session, say)
     notes.remember(workdir, settled)
@@ -80,15 +80,23 @@ def refuse_unsafe(engine: Engine, program: Callable[[], None]) -> None:
 
 
 def resources(
-    desired: DesiredFleet, workdir: Path, tools: Tools, public_key: str, say: Say, session: Session | None = None
+    desired: DesiredFleet,
+    workdir: Path,
+    tools: Tools,
+    public_key: str,
+    say: Say,
+    session: Session | None = None,
+    *,
+    scratch: Path | None = None,
 ) -> list[Asked]:
     """Every resource that the program asks for, as the engine's preview says; nothing is made, nothing remembered.
 
-    For `policies.findings` and `bill.bill`. Raises Refusal without credentials or the provider.
+    For `policies.findings` and `bill.bill`. `scratch`: where the engine may write; the work folder is only read then.
+    Raises Refusal without credentials or the provider.
     """
     known = notes.remembered(workdir)
-    settled = resolve(desired, session or Session(), say, known.aws if known else None)
-    return asked_of(_engine(workdir, tools, say), _program(settled, public_key, {}))
+    settled = resolve(desired, session or Session(), say, known.aws if known else None, notes.locked(workdir))
+    return asked_of(_engine(scratch or workdir, tools, say), _program(settled, public_key, {}))
 
 
 def asked_of(engine: Engine, program: Callable[[], None]) -> list[Asked]:
@@ -137,20 +145,20 @@ def drift(desired: DesiredFleet, workdir: Path, tools: Tools, public_key: str, s
 
 def lift_expiry(
     desired: DesiredFleet, workdir: Path, tools: Tools, public_key: str, say: Say, session: Session | None = None
-) -> DesiredFleet:
+) -> None:
     """Take the expiry away, then read back that AWS holds none. Users may be moved only after that.
 
-    Returns the document without it. Raises CheckFailed naming what still expires.
+    Raises CheckFailed naming what still expires.
     """
     session = session or Session()
     lifted = desired.model_copy(update={"aws": planning.of(desired).model_copy(update={"expires_at": None})})
-    apply(lifted, workdir, tools, public_key, say, session)
+    if reading.expiring(desired.label, workdir, session):
+        apply(lifted, workdir, tools, public_key, say, session)
     if still := reading.expiring(desired.label, workdir, session):
         raise CheckFailed(
             f"{len(still)} hosts still expire", why="; ".join(f"{name} at {at}" for name, at in still.items())
         )
     say("nothing of the fleet expires any more: AWS was asked")
-    return lifted
 
 
 def destroy(
