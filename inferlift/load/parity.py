@@ -22,7 +22,8 @@ def parse_recorded(text: str, *, limit: int = 50, known_by: str = "messages") ->
     """Requests of the old side's body log (JSON lines with `uri`, `status` and the request's `body` as text).
 
     Only answered ones (status 200) with a JSON object as body that has the key `known_by` are kept, each different
-    body once, the latest `limit` of them in their order. Lines that are not so (cut by rotation, empty bodies) are left out.
+    body once, the latest `limit` of them in their order. Lines that are not so (cut by rotation, empty bodies) are left
+    out.
     """
     found: dict[str, dict[str, Any]] = {}
     for line in text.splitlines():
