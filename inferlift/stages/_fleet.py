@@ -18,6 +18,7 @@ from inferlift.artifacts import (
     Fleet,
     Host,
     Images,
+    Offer,
     Service,
     Sizing,
     Status,
@@ -27,6 +28,7 @@ from inferlift.artifacts import (
 from inferlift.errors import CheckFailed, Refusal
 from inferlift.ledger import Intent
 from inferlift.secret import resolve
+from inferlift.stages._common import protocol, server_wheels
 from inferlift.stages._plan import planned
 from inferlift.stages.base import Context, Settled, moved
 from inferlift.tree import tree_digest
@@ -188,7 +190,7 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
     parts = {
         "fleet:hosts": lambda: _as_planned(ctx, provision.verify_fleet(service.fleet, ctx.folder, tools)),
         "fleet:roles": lambda: configure.validate(service.fleet, ctx.path("fleet")),
-        "fleet:answers": lambda: [probe.once(target_of(ctx, service))],
+        "fleet:answers": lambda: [probe.once(target_of(ctx, service), protocol=protocol(ctx))],
     }
     for name, look in parts.items():
         ctx.start_probe(name, _guarded(name, look))
@@ -258,11 +260,21 @@ def copy_data(ctx: Context, fleet: Fleet) -> Transfer:
 
 def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), check: bool = False) -> Configured:
     """The playbook over all hosts of the fleet, or `only` some; a second run changes nothing."""
-    from inferlift import configure, toolchain
+    from inferlift import configure
 
-    toolchain.ensure(["wheels"], ctx.say)
+    wheels = server_wheels(ctx, ctx.profile.server.kind)
     folder = ctx.path("fleet")
     configure.fleet_certificates(folder / "tls", fleet)
+    sizing = ctx.optional("size", Sizing)
+    models = configure.model_variables(
+        ctx.profile,
+        fleet,
+        sizing,
+        offer=_offer(ctx, sizing),
+        secrets=keys(ctx),
+        root=ctx.root,
+        wheels=wheels,
+    )
     made = configure.fleet_variables(
         ctx.profile,
         fleet,
@@ -270,11 +282,23 @@ def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), che
         ctx.need("build", Images),
         secrets=keys(ctx),
         tls_folder=folder / "tls",
-        wheels=toolchain.wheels()[0].parent,
+        wheels=wheels,
+        workers=[h.name for copy in configure.clusters(fleet) for h in copy[1:]],
     )
+    made = models.over(made)
     return configure.apply(
         fleet.hosts, "site.yml", made.variables, made.secrets, folder, ctx.say, limit=only, check=check
     )
+
+
+def _offer(ctx: Context, sizing: Sizing | None) -> Offer | None:
+    """What the plan chose, for its local disks; only hosts with GPUs are told of them."""
+    from inferlift.stages._plan import offers_of
+
+    if sizing is None or sizing.serving is None or sizing.serving.gpu is None:
+        return None
+    named = [one for one in offers_of(ctx.profile) if one.name == sizing.choice]
+    return next((one for one in named if one.region == sizing.region), None)
 
 
 def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
@@ -335,7 +359,9 @@ def _service(ctx: Context, fleet: Fleet, contract: Contract, configured: Configu
     )
     checks = [
         *configure.validate(fleet, ctx.path("fleet")),
-        *probe.complete(target_of(ctx, draft), READY_COMPLETIONS, ctx.say, wait_s=READY_WITHIN_S),
+        *probe.complete(
+            target_of(ctx, draft), READY_COMPLETIONS, ctx.say, wait_s=READY_WITHIN_S, protocol=protocol(ctx)
+        ),
     ]
     bad = [c for c in checks if not c.ok and not c.skipped]
     if bad:

@@ -13,6 +13,7 @@ from pathlib import Path
 from inferlift import process
 from inferlift.artifacts import Figure, Gate, UserCounts, World
 from inferlift.ledger import now
+from inferlift.stages._common import pictures
 from inferlift.stages.base import Context
 
 
@@ -35,6 +36,7 @@ def running(ctx: Context, world: World, what: str) -> Iterator[None]:
                 "route": world.contract.routes[0].path,
                 "rate": rate,
                 "max_tokens": ctx.profile.requests.output_tokens,
+                "pictures": [c.prompt for c in pictures(ctx)] if ctx.profile.task == "image" else [],
                 "out": str(_folder(ctx, what) / f"{ctx.ledger.run}.jsonl"),
                 "limit_s": 3600,
             }

@@ -12,7 +12,7 @@ from inferlift.artifacts import Artifact, Check, Cutover, Figure, Gate, ParityCa
 from inferlift.errors import CheckFailed, Held, Retryable
 from inferlift.ledger import Intent, now
 from inferlift.stages import _fleet, _users
-from inferlift.stages._common import questions
+from inferlift.stages._common import protocol, questions
 from inferlift.stages.base import Context, Settled, Stage, all_back
 
 PARITY_REQUESTS = 12
@@ -231,7 +231,7 @@ class SwitchStage(Stage):
             plan = LoadPlan(
                 target=_fleet.target_of(ctx, service), requests=count, users=min(count, ctx.profile.server.slots),
                 prompts=questions(ctx), max_tokens=ctx.profile.requests.output_tokens, request_timeout_s=30,
-                deadline_s=120, label=f"{weight} %",
+                deadline_s=120, label=f"{weight} %", protocol=protocol(ctx),
                 samples=ctx.path("samples") / f"switch-{weight}-{ctx.ledger.run}.jsonl",
             )  # fmt: skip
             new_side = gates(targets, run(plan, ctx.say), None, minimum_requests=count)
@@ -243,10 +243,13 @@ class SwitchStage(Stage):
         from inferlift.load.parity import parity, parse_recorded
 
         text = ssh.run(world.origin, f"tail -n 400 {world.body_log}", timeout_s=30).stdout
-        recorded = parse_recorded(text)[:PARITY_REQUESTS]
+        asked = protocol(ctx)
+        known_by = asked.recorded if asked else "messages"
+        recorded = parse_recorded(text, known_by=known_by)[:PARITY_REQUESTS]
         if not recorded:
             raise CheckFailed("the old side recorded no request to replay", why=f"{world.body_log} is empty")
-        return parity(_fleet.origin_target(ctx), _fleet.target_of(ctx, _fleet.current(ctx)), recorded, ctx.say)
+        new = _fleet.target_of(ctx, _fleet.current(ctx))
+        return parity(_fleet.origin_target(ctx), new, recorded, ctx.say, reads=asked.answer if asked else None)
 
 
 def _keep_step(ctx: Context, step: SwitchStep) -> None:
