@@ -482,6 +482,26 @@ def rollback(
     _guard(work)
 
 
+@task(
+    help={
+        **_PROFILE, **_JSON, **_VERBOSE, "apply": "do it; without, it is only shown",
+        "undo": "start the old side again, as the way back",
+    }
+)  # fmt: skip
+def decommission(
+    c: Context, profile: str = "demo", apply: bool = False, undo: bool = False, json: bool = False,
+    verbose: bool = False,
+) -> None:  # fmt: skip
+    """The end of the old side, offered once its own log is quiet; shown first, and taken back with --undo."""
+
+    def work() -> int:
+        from inferlift.commands import decommission as run
+
+        return run(profile, apply=apply, undo=undo, as_json=json, verbose=verbose)
+
+    _guard(work)
+
+
 @task(help={**_PROFILE, **_VERBOSE})
 def destroy(c: Context, profile: str = "demo", verbose: bool = False) -> None:
     """Remove the fleet and prove that nothing of it is left; refused while users are on it."""
@@ -578,5 +598,5 @@ def bench(c: Context, name: str, json: bool = False) -> None:
 
 namespace = Collection(
     deploy, audit, size, build, poc, load, migrate, scale, switch, watch, plan, approve, status, report, diff, rollback,
-    destroy, init, profiles, tco, prices, doctor, lab, check, test, bench,
+    decommission, destroy, init, profiles, tco, prices, doctor, lab, check, test, bench,
 )  # fmt: skip

@@ -133,7 +133,7 @@ def _switch(
         approved=asked.approved,
         clock=asked.clock,
         sleep=asked.sleep,
-        net=settings.net(given, writer, asked.dns_port, (lambda front: _sent(probe, front)) if probe else None),
+        net=settings.net(given, writer, asked.dns_port, (lambda front: pinned.sent(probe, front)) if probe else None),
     )
 
 
@@ -173,12 +173,6 @@ def _possible(
             why="the gate asks both sides under the users' own name, and by that name as a client does",
             next_command=f"give the URL as users of {name} have it",
         )
-
-
-def _sent(probe: pinned.Probe | None, front: str) -> None:
-    """One request to the gateway, so that it has something to count."""
-    if probe is not None:
-        pinned.ask(probe, front)
 
 
 def _gates(
