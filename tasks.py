@@ -72,6 +72,7 @@ _DEPLOY_HELP = {
     "plan": "hash of an approved plan (see `invoke plan`)",
     "locked": "lock.json to rebuild from; refused where it would come out differently",
     "load_origin": "also send a small live sample to the old side",
+    "detach": "go on without this terminal; started again when something kills it",
 }
 
 
@@ -86,6 +87,7 @@ def deploy(
     plan: str = "",
     locked: str = "",
     load_origin: bool = False,
+    detach: bool = False,
     verbose: bool = False,
 ) -> None:
     """Migrate a workload end to end; the same command resumes, verifies and repairs."""
@@ -95,7 +97,7 @@ def deploy(
 
         return run(
             profile, target or None, first=from_ or None, last=to or None, ask=ask, plan=plan or None,
-            locked=locked or None, load_origin=load_origin, verbose=verbose,
+            locked=locked or None, load_origin=load_origin, detach=detach, verbose=verbose,
         )  # fmt: skip
 
     _guard(work)

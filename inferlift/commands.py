@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlift.artifacts import Evidence, Sizing
+from inferlift.detached import told
 from inferlift.errors import DeclarationError, InferliftError, Refusal
 from inferlift.ledger import Ledger, connect, now, reading, write_atomically
 from inferlift.migration import advance, looking, session, stages, status_rows
@@ -30,6 +31,7 @@ def deploy(
     plan: str | None = None,
     locked: str | None = None,
     load_origin: bool = False,
+    detach: bool = False,
     verbose: bool = False,
 ) -> int:
     from inferlift import lockfile
@@ -43,6 +45,11 @@ def deploy(
     typed = {"--from": first, "--to": last, "--plan": plan, "--locked": locked}
     flags = [f"{name} {value}" for name, value in typed.items() if value]
     flags += [name for name, given_ in (("--ask", ask), ("--load-origin", load_origin)) if given_]
+    if detach:
+        words = [word for pair in typed.items() if pair[1] for word in pair]
+        given_flags = (("--ask", ask), ("--load-origin", load_origin), ("--verbose", verbose))
+        words += [name for name, given_ in given_flags if given_]
+        return _detached(where, ["deploy", "--profile", profile, *words])
     with session(where, " ".join(["deploy --profile", profile, *flags]), options=options, verbose=verbose) as ctx:
         if given is not None:
             lockfile.enforce(ctx, given)
@@ -58,6 +65,19 @@ def deploy(
         if given is not None:
             lockfile.enforce_resolved(ctx, given)
         ctx.progress.note(f"report    {page}")
+    return 0
+
+
+def _detached(where: Place, words: list[str]) -> int:
+    """The same command without the terminal; what is wrong from the start is told here."""
+    from inferlift import detached
+
+    ended = detached.start(where.folder, words)
+    if ended:
+        print((where.folder / detached.LOG).read_text(encoding="utf-8", errors="replace")[-2000:], file=sys.stderr)
+        return ended
+    print(detached.told(where.folder) or "it has begun")
+    print(f"next: ./invoke status --profile {where.profile.name}")
     return 0
 
 
@@ -234,6 +254,8 @@ def status(profile: str, *, as_json: bool = False) -> int:
         print(f"{r['stage']:<8} {r['status']:<15} {took:>7}  {r['message']}".rstrip())
     if held:
         print(f"held in {held['stage']}: {held['why']}")
+    if line := told(where.folder):
+        print(line)
     return 0
 
 
