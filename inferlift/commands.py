@@ -46,7 +46,7 @@ def deploy(
     flags = [f"{name} {value}" for name, value in typed.items() if value]
     flags += [name for name, given_ in (("--ask", ask), ("--load-origin", load_origin)) if given_]
     if detach:
-        words = [word for pair in typed.items() if pair[1] for word in pair]
+        words = [word for name, value in typed.items() if value for word in (name, value)]
         given_flags = (("--ask", ask), ("--load-origin", load_origin), ("--verbose", verbose))
         words += [name for name, given_ in given_flags if given_]
         return _detached(where, ["deploy", "--profile", profile, *words])

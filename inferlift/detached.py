@@ -1,6 +1,6 @@
 """`deploy --detach`: the run goes on without the terminal, and a small process beside it starts it again after a kill.
 
-    python -m inferlift.detached FOLDER WORD...      (the words of the command line)
+python -m inferlift.detached FOLDER WORD...      (the words of the command line)
 """
 
 from __future__ import annotations

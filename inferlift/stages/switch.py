@@ -84,6 +84,8 @@ class SwitchStage(Stage):
             users=_users.counts(ctx, world, service.endpoint.address, "switch", since_run=attempt),
             rolled_back=outcome.rolled_back, rollback_s=outcome.rollback_s, why=outcome.why,
             backend=ctx.profile.switch.dns.kind if ctx.profile.switch.dns else "powerdns",
+            sides=_users.sides(ctx, world, service.endpoint.address, "switch", since_run=attempt),
+            guard=guarded.why, guard_open=guarded.open,
             old_side=None if outcome.rolled_back else _who_is_left(ctx, world, left_at(ctx)),
         )  # fmt: skip
         if outcome.rolled_back:

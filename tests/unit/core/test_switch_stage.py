@@ -204,3 +204,15 @@ def test_a_secret_that_cannot_be_read_names_the_reference(tmp_path, content) -> 
         path.write_bytes(content)
     with pytest.raises(DeclarationError, match=f"file:{path}"):
         secret.resolve(f"file:{path}")
+
+
+def test_answers_by_side_become_one_series_a_client() -> None:
+    def seen(t: float, client: str, side: str, ok: bool = True) -> dict[str, object]:
+        return {"t": t, "client": client, "side": side, "ok": ok}
+
+    records = [seen(0, "r", "old"), seen(0.5, "r", "new"), seen(120, "r", "new"), seen(60, "k", "old")]
+    records += [seen(60, "k", "elsewhere"), seen(60, "k", "new", ok=False)]
+    k, r = _users.by_side(records, "old", "new")
+    assert (k.name, [value for _, value in k.points]) == ("k", [0.0])
+    assert [value for _, value in r.points] == [0.5, 1.0]
+    assert _users.by_side([], "old", "new") == ()
