@@ -72,6 +72,7 @@ _DEPLOY_HELP = {
     "plan": "hash of an approved plan (see `invoke plan`)",
     "locked": "lock.json to rebuild from; refused where it would come out differently",
     "load_origin": "also send a small live sample to the old side",
+    "detach": "go on without this terminal; started again when something kills it",
 }
 
 
@@ -86,6 +87,7 @@ def deploy(
     plan: str = "",
     locked: str = "",
     load_origin: bool = False,
+    detach: bool = False,
     verbose: bool = False,
 ) -> None:
     """Migrate a workload end to end; the same command resumes, verifies and repairs."""
@@ -95,7 +97,7 @@ def deploy(
 
         return run(
             profile, target or None, first=from_ or None, last=to or None, ask=ask, plan=plan or None,
-            locked=locked or None, load_origin=load_origin, verbose=verbose,
+            locked=locked or None, load_origin=load_origin, detach=detach, verbose=verbose,
         )  # fmt: skip
 
     _guard(work)
@@ -399,17 +401,25 @@ _ALONE = {
     "new": "with --name: the address they go to",
     "dns": "with --name: file of the DNS back end's settings (docs/switch.md)",
     "log": "with --name: file that gets a JSON line before and after each write",
+    "authority": "with --name: address of a name server of the zone; may be repeated; none: found by NS",
+    "resolver": "with --name: address of a resolver as users have it; none: this machine's",
+    "dns_port": "with --name: port of those",
+    "owner": "with --name: who writes, as the record's journal says; the way back needs the same",
 }
 
 
 @task(
+    iterable=["authority"],
     help={
         **_PROFILE, **_JSON, **_VERBOSE, **_ALONE, "gate": "with --name: a command that decides (exit 0, 1 or 3)",
         "url": "with --name: a URL asked at both addresses; it decides", "ca": "with --url: CA that vouches for it",
-    }
+        "steps": "with --name: percents on the new side, by commas", "ttl": "with --name: TTL in seconds meanwhile",
+        "samples": "with --url: requests to each side at each look",
+    },
 )  # fmt: skip
 def switch(
     c: Context,
+    authority: list[str],
     profile: str = "demo",
     json: bool = False,
     verbose: bool = False,
@@ -421,6 +431,12 @@ def switch(
     url: str = "",
     ca: str = "",
     log: str = "",
+    resolver: str = "",
+    dns_port: int = 53,
+    owner: str = "",
+    steps: str = "",
+    ttl: int = 0,
+    samples: int = 0,
 ) -> None:
     """Move users by DNS, a step at a time; of a migration, or with --name of any two addresses."""
 
@@ -428,24 +444,40 @@ def switch(
         from inferlift.alone import switch_alone
         from inferlift.commands import stage
 
-        _needs("name", name, "old", "new", "dns", "gate", "url", "ca", "log")
+        _needs("name", name, "old", "new", "dns", "gate", "url", "ca", "log", "authority", "resolver", "dns-port",
+               "owner", "steps", "ttl", "samples")  # fmt: skip
         if name:
-            return switch_alone(name, old, new, dns, gate=gate, url=url, ca=ca, log=log)
+            return switch_alone(
+                name, old, new, dns, gate=gate, url=url, ca=ca, log=log, authority=tuple(authority), resolver=resolver,
+                dns_port=dns_port, owner=owner, steps=steps, ttl=ttl, samples=samples, as_json=json,
+            )  # fmt: skip
         return stage("switch", profile, as_json=json, verbose=verbose)
 
     _guard(work)
 
 
-@task(help={**_PROFILE, **_VERBOSE, **_ALONE})
+@task(
+    iterable=["authority"],
+    help={
+        **_PROFILE, **_VERBOSE, **_ALONE, "json": "with --name: one JSON object on stdout",
+        "restore": "with --name: give the record back as it was found, type and TTL included",
+    },
+)  # fmt: skip
 def rollback(
     c: Context,
+    authority: list[str],
     profile: str = "demo",
     verbose: bool = False,
+    json: bool = False,
     name: str = "",
     old: str = "",
     new: str = "",
     dns: str = "",
     log: str = "",
+    resolver: str = "",
+    dns_port: int = 53,
+    owner: str = "",
+    restore: bool = False,
 ) -> None:
     """All users back to the old side, verified at authority and resolver."""
 
@@ -453,10 +485,45 @@ def rollback(
         from inferlift.alone import switch_alone
         from inferlift.commands import rollback as run
 
-        _needs("name", name, "old", "new", "dns", "log")
+        _needs(
+            "name", name, "old", "new", "dns", "log", "authority", "resolver", "dns-port", "owner", "json", "restore"
+        )
         if name:
-            return switch_alone(name, old, new, dns, gate="", url="", ca="", log=log, back=True)
+            return switch_alone(
+                name,
+                old,
+                new,
+                dns,
+                log=log,
+                authority=tuple(authority),
+                resolver=resolver,
+                dns_port=dns_port,
+                owner=owner,
+                as_json=json,
+                restore=restore,
+                back=True,
+            )
         return run(profile, verbose=verbose)
+
+    _guard(work)
+
+
+@task(
+    help={
+        **_PROFILE, **_JSON, **_VERBOSE, "apply": "do it; without, it is only shown",
+        "undo": "start the old side again, as the way back",
+    }
+)  # fmt: skip
+def decommission(
+    c: Context, profile: str = "demo", apply: bool = False, undo: bool = False, json: bool = False,
+    verbose: bool = False,
+) -> None:  # fmt: skip
+    """The end of the old side, offered once its own log is quiet; shown first, and taken back with --undo."""
+
+    def work() -> int:
+        from inferlift.commands import decommission as run
+
+        return run(profile, apply=apply, undo=undo, as_json=json, verbose=verbose)
 
     _guard(work)
 
@@ -559,5 +626,5 @@ def bench(c: Context, name: str, json: bool = False) -> None:
 
 namespace = Collection(
     deploy, audit, size, build, poc, load, migrate, scale, switch, watch, plan, approve, status, report, diff, rollback,
-    destroy, init, profiles, tco, prices, doctor, lab, check, test, bench,
+    decommission, destroy, init, profiles, tco, prices, doctor, lab, check, test, bench,
 )  # fmt: skip

@@ -18,6 +18,7 @@ from inferlift.ledger import Ledger, digest, reading
 from inferlift.place import Place, claim
 from inferlift.profile import ROOT
 from inferlift.progress import Progress
+from inferlift.stages import _notice
 from inferlift.stages.base import Context, Options, Stage, moved
 
 # What a stage builds on, finished: else it is refused, whoever asks for it.
@@ -222,6 +223,7 @@ def advance(ctx: Context, stage: Stage, later: Sequence[str] = (), *, again: boo
         status = Status.HELD if isinstance(error, Held) else Status.FAILED
         if isinstance(error, Held):
             ledger.set_document("held", {"stage": name, "why": error.why or error.what})
+            _notice.tell(ctx, "held", error.why or error.what)
         # what the monitor misses now takes nothing from a watch that was passed
         if not isinstance(error, Interrupted) and not (name == "watch" and known is not None):
             ledger.finish(

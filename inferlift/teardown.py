@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from inferlift.artifacts import Service, Status
+from inferlift.decommission import undo
 from inferlift.errors import InferliftError, Refusal, Retryable
 from inferlift.ledger import now
 from inferlift.migration import stages
@@ -23,6 +24,8 @@ def rollback(ctx: Context) -> float:
             why="no switch was begun: users are on the old side",
             next_command=f"./invoke status --profile {ctx.profile.name}",
         )
+    if undo(ctx):
+        ctx.progress.note("the old side had been taken away: it runs again and answers")
     before = ctx.ledger.document("rollback")
     # Said before it is done: after a kill in between, no deploy moves users there again by itself.
     ctx.ledger.set_document("rollback", {"at": now(), "seconds": None})
@@ -76,7 +79,7 @@ def lab_down(ctx: Context) -> list[str]:
 def _forget(ctx: Context, names: tuple[str, ...]) -> None:
     """What was learned of something that is gone is not mixed with what comes after it."""
     ctx.ledger.drop(*names)
-    for document in ("switch_steps", "rolled_back", "rollback", "held", "approved"):
+    for document in ("switch_steps", "rolled_back", "rollback", "held", "approved", "decommissioned", "old_side"):
         ctx.ledger.drop_document(document)
 
 

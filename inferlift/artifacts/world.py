@@ -57,6 +57,8 @@ class World(Artifact):
     zone: str  # e.g. demo.test.
     dns_api: str  # http(s) URL of the PowerDNS API
     dns_key: str  # secret reference
+    guard_api: str = ""  # where the guard's own key may change this one zone; empty: nowhere
+    guard_key: str | None = None  # secret reference
     ttl_s: int
     log_glob: str  # access logs on the origin host
     body_log: str  # request bodies as JSON lines on the origin host, for the parity replay
