@@ -96,6 +96,9 @@ class WatchPlan(Section):
     """How long the moved workload is watched."""
 
     seconds: int = Field(48 * 3600, gt=0, description="how long the new side is watched after the switch")
+    webhook: Reference | None = Field(
+        None, description="env:NAME or file:PATH of the URL that the monitor tells of alerts; null: nobody is told"
+    )
 
 
 class Lab(Section):

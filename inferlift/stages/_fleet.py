@@ -284,6 +284,8 @@ def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), che
         tls_folder=folder / "tls",
         wheels=wheels,
         workers=[h.name for copy in configure.clusters(fleet) for h in copy[1:]],
+        resolvers=_resolvers(ctx),
+        model_cost_per_hour=_model_cost(ctx),
     )
     made = models.over(made)
     return configure.apply(
@@ -331,6 +333,19 @@ def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
             }
         )
     return done
+
+
+def _resolvers(ctx: Context) -> tuple[str, ...]:
+    """Name servers that the monitor asks for the users' name: in the lab the old world's."""
+    world = ctx.world()
+    return (world.resolver.address, world.authority.address) if world is not None else ()
+
+
+def _model_cost(ctx: Context) -> float | None:
+    """An hour of one model host by the plan; None where its price is unknown."""
+    sizing = ctx.optional("size", Sizing)
+    hour = sizing.cost_per_hour.value if sizing is not None else None
+    return None if sizing is None or hour is None else round(hour / (sizing.replicas + sizing.spare), 6)
 
 
 def keys(ctx: Context) -> dict[str, str]:

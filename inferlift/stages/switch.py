@@ -12,6 +12,7 @@ from inferlift.artifacts import Artifact, Check, Cutover, ParityCase, SwitchStep
 from inferlift.errors import CheckFailed, Held, InferliftError, Retryable
 from inferlift.ledger import Intent, now
 from inferlift.stages import _fleet, _guarding, _notice, _old_side, _users
+from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Settled, Stage, all_back
 
 PARITY_REQUESTS = 12
