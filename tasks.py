@@ -281,14 +281,14 @@ def size(
     _guard(work)
 
 
-@task(help={**_PROFILE, **_JSON})
-def tco(c: Context, profile: str = "demo", json: bool = False) -> None:
+@task(help={**_PROFILE, **_JSON, "explain": "the assumptions too, each with its source"})
+def tco(c: Context, profile: str = "demo", json: bool = False, explain: bool = False) -> None:
     """Buy, lease, rent, cloud or a managed service, over years."""
 
     def work() -> int:
         from inferlift.commands import tco as run
 
-        return run(profile, as_json=json)
+        return run(profile, as_json=json, explain=explain)
 
     _guard(work)
 

@@ -167,7 +167,7 @@ def finite_json(body: dict[str, Any]) -> str:
         raise DeclarationError("a figure is not finite", why="a number of the profile is beyond all bounds") from None
 
 
-def tco(profile: str, *, as_json: bool = False) -> int:
+def tco(profile: str, *, as_json: bool = False, explain: bool = False) -> int:
     """Buy, lease, rent, cloud or a managed service, over years, for the plan's hosts."""
     from inferlift.sizing import tco as comparison
 
@@ -179,7 +179,7 @@ def tco(profile: str, *, as_json: bool = False) -> int:
         body = found.model_dump(mode="json")
         print(finite_json({"ok": True, "verdict": verdict, "figures": comparison.figures(found), "artifact": body}))
     else:
-        print("\n".join(comparison.lines(found)))
+        print("\n".join(comparison.lines(found, explain=explain)))
     return 0
 
 

