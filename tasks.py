@@ -215,13 +215,13 @@ poc = _stage_task("poc", "One replica of the new side, made and configured.")
 def load(
     c: Context, url: list[str], price: list[str], image: list[str], profile: str = "demo", json: bool = False,
     verbose: bool = False, requests: int = 1000, users: int = 0, rate: float = 0.0, arrivals: str = "poisson",
-    shape: str = "", knee: float = 0.0, protocol: str = "chat", prompts: str = "", max_tokens: int = 16, model: str
-    = "", key: str = "", key_header: str = "Authorization", ca: str = "", body: str = "", check: str = "", p95_ttft:
-    float = 0.0, p95_total: float = 0.0, quality: str = "", idle: float = 0.0, timeout: float = 120.0, html: str =
-    "", junit: str = "", folder: str = "", replace: bool = False, stream: bool = True, cached: bool = False, extra:
-    str = "", rows: str = "", field: str = "", seed: str = "", warm_up: int = -1, error_share: float = 0.01,
-    quality_share: float = 0.9, deadline: float = 0.0, self_check: bool = True, workers: int = 0, bind: str =
-    "127.0.0.1:5557",
+    shape: str = "", knee: float = 0.0, protocol: str = "chat", prompts: str = "", max_tokens: int = 16,
+    model: str = "", key: str = "", key_header: str = "Authorization", ca: str = "", body: str = "", check: str = "",
+    p95_ttft: float = 0.0, p95_total: float = 0.0, quality: str = "", idle: float = 0.0, timeout: float = 120.0,
+    html: str = "", junit: str = "", folder: str = "", replace: bool = False, stream: bool = True,
+    cached: bool = False, extra: str = "", rows: str = "", field: str = "", seed: str = "", warm_up: int = -1,
+    error_share: float = 0.01, quality_share: float = 0.9, deadline: float = 0.0, self_check: bool = True,
+    workers: int = 0, bind: str = "127.0.0.1:5557",
 ) -> None:  # fmt: skip
     """The 1000-request test; of a migration's new side, or with --url of any endpoints."""
 

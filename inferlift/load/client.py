@@ -51,10 +51,10 @@ def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = N
     """
     _allow_open_files(min(plan.users or plan.requests, plan.requests) + 64)
     started = datetime.now(UTC)
-    writer = SampleWriter(plan.samples, _head(plan, started))
+    writer = SampleWriter(plan.samples, head(plan, started))
     work, taken = Worker(plan), Taken(plan, writer)
     thread = threading.Thread(target=work.main, name=f"load-{plan.label}", daemon=True)
-    with _heeding() as asked_to_end, _undisturbed():
+    with heeding() as asked_to_end, _undisturbed():
         thread.start()
         said = time.monotonic()
         try:
@@ -88,13 +88,13 @@ def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = N
 def unsent(plan: LoadPlan) -> LoadRun:
     """The record of a run that was not begun: everything planned, nothing sent."""
     started = datetime.now(UTC)
-    writer = SampleWriter(plan.samples, _head(plan, started))
+    writer = SampleWriter(plan.samples, head(plan, started))
     writer.close()
-    return result(plan, Record(), Taken(plan, writer), started)
+    return result(plan, Record(), Taken(plan), started)
 
 
 @contextmanager
-def _heeding() -> Iterator[threading.Event]:
+def heeding() -> Iterator[threading.Event]:
     """Ctrl-C sets the event instead of breaking into the counting; handlers of others are left as they are."""
     heard = threading.Event()
     ours = (
@@ -144,7 +144,7 @@ def _allow_open_files(wanted: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _head(plan: LoadPlan, started: datetime) -> dict[str, Any]:
+def head(plan: LoadPlan, started: datetime) -> dict[str, Any]:
     """The plan as it was carried out, with the first body as it goes out; no secret is in it."""
     target = plan.target
     return {

@@ -162,6 +162,7 @@ def _row(f: Found) -> tuple[str, ...]:
 def notes(f: Found) -> list[str]:
     run = f.run
     how = f"{run.users} users, closed loop" if run.users else f"open loop at {_number(run.offered_rps)}/s"
+    how += f", by {run.workers} workers" if run.workers else ""
     kind = "the kernel's times of arrival" if run.kernel_times else "times as read"
     lines = [
         f"{run.counts.planned} {run.protocol} requests, {how}, {run.in_flight_peak} in flight at most; {kind}",

@@ -36,7 +36,8 @@ def measure(
     protocol = asked.sent.make().apart(asked.texts)
     limits = asked.targets
     plan = LoadPlan(
-        where, asked.requests, (), samples, protocol=protocol, label=url, request_timeout_s=asked.timeout_s,
+        where, asked.requests, (), samples, protocol=protocol, texts=asked.texts, label=url,
+        request_timeout_s=asked.timeout_s,
         users=(asked.users or min(USERS, asked.requests)) if times is None else None, schedule_s=times,
         deadline_s=asked.deadline_s or max(600.0, asked.requests * 2.0),
         slo_ttft_ms=limits.p95_ttft_ms, slo_total_ms=limits.p95_total_ms,
@@ -113,10 +114,10 @@ def _warm_up(asked: Asked, plan: LoadPlan, tell: Say) -> LoadRun | None:
 
 def _knee(asked: Asked, plan: LoadPlan, tell: Say, run: Run) -> knee.Knee:
     def step(times: tuple[float, ...], label: str) -> LoadRun:
-        name = f"{plan.samples.stem}-{label.replace('/', '')}.jsonl"
+        name, texts = f"{plan.samples.stem}-{label.replace('/', '')}.jsonl", f"{asked.texts}k{label}"
         return run(
             replace(plan, requests=len(times), schedule_s=times, users=None, label=label,
-                    protocol=plan.sends.apart(f"{asked.texts}k{label}"), samples=plan.samples.with_name(name)), None,
+                    protocol=plan.sends.apart(texts), texts=texts, samples=plan.samples.with_name(name)), None,
         )  # fmt: skip
 
     def judge(found: LoadRun) -> tuple[Verdict, str]:

@@ -51,7 +51,7 @@ class Record:
 class Taken:
     """What the samples add up to while they are written: a few numbers a request stay in memory, 4 bytes each."""
 
-    def __init__(self, plan: LoadPlan, writer: SampleWriter) -> None:
+    def __init__(self, plan: LoadPlan, writer: SampleWriter | None = None) -> None:
         self._plan, self._writer = plan, writer
         self.samples = self.ok = self.retried = self.tokens = self.prompt_tokens = self.good = 0
         self.all_tokens = self.all_prompt_tokens = True  # whether every answer told them
@@ -62,6 +62,7 @@ class Taken:
 
     def take(self, work: Worker) -> None:
         """Everything that has ended since the last time."""
+        assert self._writer is not None  # noqa: S101
         while work.ended:
             sample = work.ended.popleft()
             self._writer.write(sample)

@@ -13,7 +13,7 @@ import ssl
 import threading
 import time
 
-from inferlift.load.exchange import Exchange
+from inferlift.load.exchange import Exchange, broken
 from inferlift.load.grpc_calls import GrpcCalls
 from inferlift.load.hidden import hider
 from inferlift.load.link import READ_BYTES, STAMP, Link
@@ -283,14 +283,7 @@ class Worker:
         if exchange is None:  # an idle connection that the server closed, or words nobody asked for
             self._pool.drop(link)
             return
-        if not data:
-            if exchange.response.status is None:
-                raise ConnectionResetError("the connection was closed before an answer")
-            if not exchange.response.end():
-                raise ConnectionResetError("the connection was closed in the middle of an answer")
-            exchange.closed(moment)
-        else:
-            exchange.feed(data, moment, self._polled, moment == now)
+        exchange.arrived(data, moment, self._polled, moment == now)
         if exchange.response.complete:
             self._whole(exchange, link)
         elif exchange.answer.done and exchange.sample.i not in self._late:
@@ -304,7 +297,7 @@ class Worker:
         self._end(exchange, exchange.problem(self.protocol))
 
     def _broken(self, link: Link, error: Exception) -> None:
-        exchange, established, kept = link.exchange, link.established, link.kept
+        exchange = link.exchange
         self._pool.drop(link)
         if exchange is None:
             return
@@ -312,17 +305,11 @@ class Worker:
         if exchange.answer.done:  # all was there but the end of the body
             self._end(exchange, exchange.problem(self.protocol))
             return
-        text = f"{type(error).__name__}: {error}"[:200]
-        if isinstance(error, ssl.SSLError) or (not established and link.tls is not None and link.connected):
-            self._end(exchange, ("tls", text))
-        elif not established:
-            self._end(exchange, ("connect", text))
-        elif not isinstance(error, OSError):
-            self._end(exchange, ("content", text))
-        elif exchange.response.status is None and not exchange.begun and kept and not exchange.sample.retried:
+        problem = broken(exchange, link, error)
+        if problem is None:
             self._again(exchange)
         else:
-            self._end(exchange, ("reset", text))
+            self._end(exchange, problem)
 
     def _again(self, exchange: Exchange) -> None:
         """A kept connection that the server had closed: once more on a new one. Nothing of an answer was seen."""
