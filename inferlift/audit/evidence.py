@@ -69,7 +69,9 @@ def audit(
             why="; ".join(reading.examples),
             next_command="name the log's format, or look at the lines",
         )
-    return assembled(
+    if must_match and not reading.understood:
+        raise _outside(name, reading)
+    evidence = assembled(
         reading,
         chosen,
         name=name,
@@ -81,6 +83,9 @@ def audit(
         servers=tuple(servers),
         host=host,
     )
+    if must_match and routes and not evidence.inference_n:
+        raise _no_route(name, routes, evidence)
+    return evidence
 
 
 def _resolved(wanted: Format, first: Block, sample: Sequence[str]) -> Format:
