@@ -23,6 +23,7 @@ APP_PORT = 8443
 HOURS_A_MONTH = 730
 CONTEXT_MARGIN = 256  # tokens that the app adds: its system prompt and a piece of a document
 CONTEXT_STEP = 256
+IN_MEMORY_BYTES = 1_000_000  # of a body: the gateway's buffers hold a little more
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,9 @@ def fleet_variables(
         # a gateway prefers the hosts of its own site
         "gateway_backends": [{"name": h.name, "address": h.address, "site": h.site} for h in serving],
         "gateway_backend_port": APP_PORT,
-        "gateway_max_body_bytes": contract.max_body_bytes,
+        # what does not fit into the gateway's buffers is gathered on its disk first
+        "gateway_max_body_bytes": min(contract.max_body_bytes, IN_MEMORY_BYTES),
+        "gateway_upload_bytes": contract.max_body_bytes if contract.max_body_bytes > IN_MEMORY_BYTES else 0,
         "gateway_slots": profile.server.slots,
         "gateway_queue_max": queue_max(profile),
         "gateway_queue_seconds": queue_seconds(profile),
