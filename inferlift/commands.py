@@ -68,7 +68,7 @@ def stage(name: str, profile: str, *, as_json: bool = False, verbose: bool = Fal
     where = place(profile)
     with session(where, f"{name} --profile {profile}", options=Options(explicit=True), verbose=verbose) as ctx:
         table = stages()
-        if where.profile.target == "lab":
+        if where.profile.lab is not None:
             advance(ctx, table["world"])
         approver(ask=where.profile.target != "lab", given=None)(ctx, table[name])
         artifact = advance(ctx, table[name], again=True)

@@ -144,7 +144,7 @@ def deploy(ctx: Context, *, first: str | None = None, last: str | None = None, a
     """Run the stages from `first` to `last`: verify what is done, run what is not, hold where a person must decide."""
     table = stages()
     names = _span_of(first, last)
-    walk = (["world"] if ctx.profile.target == "lab" else []) + list(names)
+    walk = (["world"] if ctx.profile.lab is not None else []) + list(names)
     _verify_ahead(ctx, table, walk)
     for index, name in enumerate(walk):
         if approve is not None:

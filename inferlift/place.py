@@ -50,11 +50,17 @@ def place(profile_name: str, target: str | None = None, *, planning: bool = Fals
 def _deployable(profile: Profile, name: str) -> None:
     """What can be planned but not be moved by this version is said before anything is made."""
     plan = f"./invoke size --profile {name} --explain (what it needs and costs)"
-    if profile.target != "lab":
+    if profile.target == "aws" or profile.lab is None:
         raise DeclarationError(
             f"the target {profile.target} can be planned, not yet deployed to",
             why="this version moves workloads into the local lab",
             next_command=f"{plan}, or ./invoke deploy --profile demo",
+        )
+    if profile.data.state == "read-write" and profile.data.freeze is None:
+        raise DeclarationError(
+            "data that users write cannot be moved without a freeze and a way back",
+            why="what is written on the old side during the switch would be lost on the new one",
+            next_command="declare data.freeze and data.thaw (docs/images.md), or data.state: read-only",
         )
     if profile.task != "chat":
         raise DeclarationError(

@@ -33,6 +33,7 @@ def rollback(ctx: Context) -> float:
         else:
             ctx.ledger.set_document("rollback", before)
         raise
+    stages()["migrate"].undo(ctx)
     row = ctx.ledger.stage("switch")
     ctx.ledger.forget_steps("switch")
     if row is not None:
@@ -51,6 +52,7 @@ def destroy(ctx: Context) -> list[str]:
     ctx.stage, ctx.key = "poc", "destroy"
     _refuse_if_used(ctx)
     with ctx.intent("destroy", f"{ctx.owner}/fleet", {"hosts": _hosts(ctx)}, {"hosts": []}):
+        stages()["migrate"].undo(ctx)
         left = stages()["poc"].undo(ctx)
     if not left:
         _forget(ctx, FLEET_STAGES)

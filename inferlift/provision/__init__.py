@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         read_fleet,
         read_world,
         settle,
+        staying_hosts,
         verify_fleet,
         verify_world,
     )
@@ -43,6 +44,7 @@ __all__ = [
     "read_fleet",
     "read_world",
     "settle",
+    "staying_hosts",
     "verify_fleet",
     "verify_world",
 ]

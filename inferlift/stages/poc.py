@@ -45,6 +45,7 @@ class PocStage(Stage):
     def undo(self, ctx: Context) -> list[str]:
         from inferlift import provision
 
+        _fleet.strip(ctx)
         left = provision.destroy_fleet(f"{ctx.owner}/fleet", ctx.folder, ctx.tools(), ctx.say)
         ctx.ledger.drop_document("floors")
         ctx.ledger.drop_document("service")

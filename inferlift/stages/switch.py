@@ -80,6 +80,7 @@ class SwitchStage(Stage):
             rolled_back=outcome.rolled_back, rollback_s=outcome.rollback_s, why=outcome.why,
         )  # fmt: skip
         if outcome.rolled_back:
+            _fleet.thaw(ctx)
             ctx.ledger.set_document("rolled_back", cutover)
             # a plain deploy does not move users again into what has just failed them
             ctx.ledger.set_document(
