@@ -55,12 +55,18 @@ def deployable(profile: Profile, name: str) -> None:
         plan = f"./invoke plan --profile {name} (what would be made, and what the account says)"
     if profile.target == "aws" and profile.task == "batch" and profile.lab is None and profile.origin is None:
         return  # a queue takes no users over from anywhere
-    if profile.target == "static" or profile.lab is None:
+    if profile.lab is None:
         example = "demo-aws" if profile.target == "aws" else "demo"
         raise DeclarationError(
             f"{profile.name} can be planned, not yet deployed to the target {profile.target}",
             why="this version moves a workload away from the lab's old world, which a `lab:` section declares",
             next_command=f"{plan}, or ./invoke deploy --profile {example}",
+        )
+    if profile.data.state == "read-write" and profile.data.freeze is None:
+        raise DeclarationError(
+            "data that users write cannot be moved without a freeze and a way back",
+            why="what is written on the old side during the switch would be lost on the new one",
+            next_command="declare data.freeze and data.thaw (docs/images.md), or data.state: read-only",
         )
     if profile.task != "chat":
         raise DeclarationError(

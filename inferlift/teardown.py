@@ -37,6 +37,7 @@ def rollback(ctx: Context) -> float:
         else:
             ctx.ledger.set_document("rollback", before)
         raise
+    stages()["migrate"].undo(ctx)
     row = ctx.ledger.stage("switch")
     ctx.ledger.forget_steps("switch")
     if row is not None:
@@ -56,6 +57,7 @@ def destroy(ctx: Context, *, delete_data: bool = False) -> list[str]:
     ctx.stage, ctx.key = "poc", "destroy"
     _refuse_if_used(ctx)
     with ctx.intent("destroy", f"{ctx.owner}/fleet", {"hosts": _hosts(ctx)}, {"hosts": []}):
+        stages()["migrate"].undo(ctx)
         left = _fleet.destroy(ctx, delete_data=delete_data)
     if not left:
         _forget(ctx, FLEET_STAGES)

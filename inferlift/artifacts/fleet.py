@@ -180,6 +180,28 @@ class AwsPlan(Artifact):
     budget_usd: float | None = None  # a month
 
 
+class OwnMachine(Artifact):
+    """A host that exists already, as the profile declares it."""
+
+    name: str  # within the fleet: model-1
+    role: Literal["gateway", "model", "monitor"]
+    address: str
+    ssh_port: int = 22
+    cores: float
+    memory_bytes: int
+    gpu: str | None = None
+    gpus: int = 0
+    network_gbps: float | None = None
+
+
+class StaticPlan(Artifact):
+    """Hosts to use; none is made. Paths are on the operator's machine, ~ is the operator's home."""
+
+    machines: tuple[OwnMachine, ...]
+    ssh_key: str
+    known_hosts: str
+
+
 class DesiredFleet(Artifact):
     """The one fleet document. Floors by stage: nobody shrinks below another stage's floor by accident."""
 
@@ -187,6 +209,7 @@ class DesiredFleet(Artifact):
     groups: tuple[HostGroup, ...]
     floors: dict[str, int]  # stage -> model hosts it needs
     aws: AwsPlan | None = None  # None: not on AWS
+    static: StaticPlan | None = None  # None: hosts are made
 
 
 class Endpoint(Artifact):

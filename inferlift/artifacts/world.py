@@ -41,7 +41,7 @@ class Host(Artifact):
     cpus: float | None = None
     memory_bytes: int | None = None
     gpu: str | None = None
-    container: str | None = None  # podman id in the lab, instance id on a cloud
+    container: str | None = None  # podman id in the lab, instance id on a cloud, machine:ID of an own host
 
 
 class World(Artifact):

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         read_fleet,
         read_world,
         settle,
+        staying_hosts,
         verify_fleet,
         verify_world,
     )
@@ -70,6 +71,7 @@ __all__ = [
     "read_fleet",
     "read_world",
     "settle",
+    "staying_hosts",
     "verify_fleet",
     "verify_world",
 ]

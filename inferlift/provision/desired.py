@@ -28,6 +28,10 @@ def fleet_document(
         return aws.document(
             profile, profile.aws, choice=chosen.choice, region=chosen.region or aws.REGION, label=label, floors=floors
         )
+    if profile.target == "static":
+        from inferlift.provision.static import plan as own
+
+        return own.document(profile, choice=sizing().choice, label=label, floors=floors)
     lab = profile.lab
     assert lab is not None  # noqa: S101 - place() lets nothing else through
     return DesiredFleet(

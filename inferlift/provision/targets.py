@@ -1,6 +1,7 @@
 """The lab as a target: the desired fleet and the old world made, read, verified and removed.
 
-A document for AWS, and a work folder whose fleet is there, are handed on to `aws/target.py`. Making goes through
+A document for AWS or for own hosts, and a work folder whose fleet is there, are handed on to `aws/target.py` and
+`static/target.py`. Making goes through
 Pulumi; reading and verifying ask podman by label, so that the changer does not judge itself.
 """
 
@@ -25,6 +26,9 @@ from inferlift.provision.models import Drift, HostSpec, Tools, WorldHosts, netwo
 from inferlift.provision.plan import fleet_specs
 from inferlift.provision.podman import NAME, ROLE, SITE, Container, Network, Podman
 from inferlift.provision.settling import StackFiles
+from inferlift.provision.static import notes as own_notes
+from inferlift.provision.static import target as own
+from inferlift.provision.static.power import is_own
 
 if TYPE_CHECKING:
     from inferlift.provision.engine import Engine
@@ -39,6 +43,8 @@ def apply_fleet(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) ->
     A smaller count removes the highest-numbered hosts of the role: drain them first.
     Raises Refusal (a name is taken, no free subnet), DeclarationError (below a floor), CheckFailed, Uncertain.
     """
+    if desired.static is not None:
+        return own.apply(desired, workdir, say)
     from inferlift.provision.components import fleet_program
 
     key = ssh_key(workdir)
@@ -76,6 +82,8 @@ def apply_world(
 
 def preview_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[str]:
     """What `apply_fleet` would make, make anew or remove, in words. Changes nothing and needs no engine."""
+    if desired.static is not None:
+        return own.preview(desired, workdir)
     if desired.aws is not None:
         from inferlift.provision.aws import target
 
@@ -102,6 +110,8 @@ def preview_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[st
 
 def drift_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[Drift]:
     """What Pulumi's refreshing preview finds different from the state and the document; empty when nothing is."""
+    if desired.static is not None:
+        return []  # Pulumi makes nothing of it
     from inferlift.provision.components import fleet_program
 
     key = ssh_key(workdir)
@@ -113,7 +123,9 @@ def drift_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[Drif
 
 
 def read_fleet(label: str, workdir: Path, tools: Tools) -> Fleet | None:
-    """The fleet as podman, or AWS, knows it by its label; None when there is none."""
+    """The fleet as podman, AWS, or its own hosts know it by its label; None when there is none."""
+    if own_notes.is_here(label, workdir):
+        return own.read(label, workdir)
     if notes.is_here(label, workdir):
         from inferlift.provision.aws import reading
 
@@ -156,6 +168,8 @@ def verify_fleet(expected: Fleet, workdir: Path, tools: Tools) -> list[Check]:
         from inferlift.provision.aws import reading
 
         return reading.verify(expected)
+    if any(is_own(h) for h in expected.hosts):
+        return own.verify(expected)
     return _verify(expected.label, expected.hosts, expected.subnet, tools)
 
 
@@ -197,13 +211,24 @@ def settle(workdir: Path, tools: Tools, say: Say) -> None:
 def destroy_fleet(label: str, workdir: Path, tools: Tools, say: Say, *, delete_data: bool = False) -> list[str]:
     """Remove the fleet and all that carries its label. Returns what is left: empty when a new listing finds nothing.
 
-    On AWS what holds data stays and is named, unless `delete_data`; the lab keeps nothing.
+    On AWS what holds data stays and is named, unless `delete_data`; the lab keeps nothing. Own hosts stay: they are
+    given back, once the roles are gone from what `staying_hosts` names.
     """
+    if own_notes.is_here(label, workdir):
+        return own.destroy(label, workdir, say)
     if notes.is_here(label, workdir):
         from inferlift.provision.aws import target
 
         return target.destroy(label, workdir, tools, say, delete_data=delete_data)
     return _destroy(label, workdir, FLEET, tools, say)
+
+
+def staying_hosts(label: str, workdir: Path) -> tuple[Host, ...]:
+    """Hosts that outlive the fleet, with our roles on them: whoever destroys it takes those away first.
+
+    Raises nothing for a host that does not answer: `destroy_fleet` names it.
+    """
+    return own.staying(label, workdir) if own_notes.is_here(label, workdir) else ()
 
 
 def destroy_world(label: str, workdir: Path, tools: Tools, say: Say) -> list[str]:
@@ -359,6 +384,6 @@ def _attempt(action: Callable[[], object]) -> CheckFailed | None:
 
 __all__ = [
     "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "destroy_fleet", "destroy_world", "drift_fleet",
-    "generation", "preview_fleet", "public_key", "read_fleet", "read_world", "settle", "ssh_key", "verify_fleet",
-    "verify_world",
+    "generation", "preview_fleet", "public_key", "read_fleet", "read_world", "settle", "ssh_key", "staying_hosts",
+    "verify_fleet", "verify_world",
 ]  # fmt: skip

@@ -26,7 +26,7 @@ from inferlift.artifacts import (
     World,
 )
 from inferlift.errors import CheckFailed, Refusal
-from inferlift.ledger import Intent
+from inferlift.ledger import Intent, now
 from inferlift.secret import resolve
 from inferlift.stages._common import protocol, server_wheels
 from inferlift.stages._plan import planned
@@ -98,6 +98,17 @@ def _affordable(ctx: Context, wanted: DesiredFleet) -> None:
             why="; ".join(f"{c.name}: {c.detail}" for c in bad),
             next_command=f"mend that, then ./invoke plan --profile {ctx.profile.name} (asks all of it again)",
         )
+
+
+def strip(ctx: Context) -> None:
+    """Hosts that outlive the fleet: the roles and the data are taken away again; nothing to do where hosts are made."""
+    from inferlift import configure, provision, transfer
+
+    hosts = provision.staying_hosts(f"{ctx.owner}/fleet", ctx.folder)
+    if not hosts:
+        return
+    configure.apply(hosts, "remove.yml", {}, {}, ctx.path("fleet"), ctx.say)
+    transfer.remove([h for h in hosts if h.role == "model"], DATA)
 
 
 def serve(ctx: Context, wanted: DesiredFleet) -> Service:
@@ -208,6 +219,7 @@ def destroy(ctx: Context, *, delete_data: bool = False) -> list[str]:
     """All of the fleet; what holds data stays unless `delete_data`. Returns what is left by a new listing."""
     from inferlift import provision
 
+    strip(ctx)
     left = provision.destroy_fleet(f"{ctx.owner}/fleet", ctx.folder, ctx.tools(), ctx.say, delete_data=delete_data)
     for document in ("floors", "service", "expiry"):
         ctx.ledger.drop_document(document)
@@ -252,10 +264,37 @@ def roles_digest(ctx: Context) -> str:
 
 
 def copy_data(ctx: Context, fleet: Fleet) -> Transfer:
-    from inferlift.transfer import copy
+    from inferlift import transfer
 
-    world = ctx.need("world", World)
-    return copy(world.origin, world.data_path, fleet.by_role("model"), DATA, ctx.path("data"), ctx.say)
+    world, data, models = ctx.need("world", World), ctx.profile.data, fleet.by_role("model")
+    limit = None if data.limit_mb_per_s is None else max(1, round(data.limit_mb_per_s * 1e6 / 1024))
+    writers = None if data.freeze is None else lambda: freeze(ctx)
+    if data.source is not None and "://" in data.source:
+        return transfer.copy_s3(data.source, models, DATA, ctx.path("data"), ctx.say, limit, freeze=writers)
+    path = data.source or world.data_path
+    return transfer.copy(world.origin, path, models, DATA, ctx.path("data"), ctx.say, limit, freeze=writers)
+
+
+def freeze(ctx: Context) -> None:
+    """The old side stops writing. That it did is noted before, so that whatever happens it is let go again."""
+    data = ctx.profile.data
+    if data.freeze is None:
+        return
+    ctx.ledger.set_document("frozen", {"at": now(), "thaw": data.thaw})
+    ctx.say("the old side's writes are stopped")
+    ssh.run(ctx.need("world", World).origin, data.freeze, timeout_s=300)
+
+
+def thaw(ctx: Context, *, copied: bool = True) -> None:
+    """The old side may write again; its copies, if any, are out of date from then on. Nothing where none is frozen."""
+    frozen = ctx.ledger.document("frozen")
+    if frozen is None:
+        return
+    ssh.run(ctx.need("world", World).origin, frozen["thaw"], timeout_s=300)
+    ctx.say("the old side may write again: before users are moved, its data is copied once more")
+    ctx.ledger.drop_document("frozen")
+    if copied:
+        ctx.ledger.drop("migrate")
 
 
 def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), check: bool = False) -> Configured:

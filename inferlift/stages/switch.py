@@ -94,6 +94,7 @@ class SwitchStage(Stage):
             old_side=None if outcome.rolled_back else _who_is_left(ctx, world, left_at(ctx)),
         )  # fmt: skip
         if outcome.rolled_back:
+            _fleet.thaw(ctx)
             ctx.ledger.set_document("rolled_back", cutover)
             # a plain deploy does not move users again into what has just failed them
             ctx.ledger.set_document(
