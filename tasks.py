@@ -159,7 +159,44 @@ def audit(
     _guard(work)
 
 
-build = _stage_task("build", "The user's image on the target's base.")
+@task(
+    help={
+        **_PROFILE,
+        **_JSON,
+        **_VERBOSE,
+        "dockerfile": "without a profile: a Dockerfile, or the folder it is in",
+        "base": "with --dockerfile: image in podman's store to move it to; a Debian one by default",
+        "out": "with --dockerfile: folder that gets the new Dockerfile, the archive and the lists",
+        "name": "with --dockerfile: of the image; its folder's by default",
+        "rewrite": "with --dockerfile: only write the new Dockerfile",
+        "push": "with --dockerfile: registry, HOST[:PORT][/PATH]",
+        "user": "with --push: who logs in; AWS' registries need none",
+        "password": "with --user: env:NAME or file:PATH",
+        "ca": "with --push: CA that vouches for the registry",
+    }
+)
+def build(
+    c: Context, profile: str = "demo", json: bool = False, verbose: bool = False, dockerfile: str = "", base: str = "",
+    out: str = "", name: str = "", rewrite: bool = False, push: str = "", user: str = "", password: str = "",
+    ca: str = "",
+) -> None:  # fmt: skip
+    """The user's image on the target's base; of a migration, or with --dockerfile of any Dockerfile."""
+
+    def work() -> int:
+        from inferlift.alone_moving import build_image
+        from inferlift.commands import stage
+
+        _needs("dockerfile", dockerfile, "base", "out", "name", "rewrite", "push", "user", "password", "ca")
+        if not dockerfile:
+            return stage("build", profile, as_json=json, verbose=verbose)
+        return build_image(
+            dockerfile, base=base, out=out, name=name, rewrite_only=rewrite, push=push, user=user, password=password,
+            ca=ca, as_json=json,
+        )  # fmt: skip
+
+    _guard(work)
+
+
 poc = _stage_task("poc", "One replica of the new side, made and configured.")
 
 
@@ -249,7 +286,36 @@ def load(
     _guard(work)
 
 
-migrate = _stage_task("migrate", "Copy the data folder and verify it by checksums.")
+@task(
+    help={
+        **_PROFILE,
+        **_JSON,
+        **_VERBOSE,
+        "from_": "without a profile: USER@HOST:/FOLDER, or s3://BUCKET/PREFIX",
+        "to": "with --from: USER@HOST:/FOLDER, several by commas",
+        "key": "with --from: SSH key, ~/.ssh/id_ed25519 by default",
+        "known_hosts": "with --from: file with the hosts' keys, ~/.ssh/known_hosts by default",
+        "limit": "with --from: megabytes a second at most",
+    }
+)
+def migrate(
+    c: Context, profile: str = "demo", json: bool = False, verbose: bool = False, from_: str = "", to: str = "",
+    key: str = "", known_hosts: str = "", limit: float = 0.0,
+) -> None:  # fmt: skip
+    """Copy data and verify it by checksums; of a migration, or with --from and --to of any folder."""
+
+    def work() -> int:
+        from inferlift.alone_moving import copy_folder
+        from inferlift.commands import stage
+
+        _needs("from", from_, "to", "key", "known-hosts", "limit")
+        if not from_:
+            return stage("migrate", profile, as_json=json, verbose=verbose)
+        return copy_folder(from_, to, key=key, known_hosts=known_hosts, limit_mb_per_s=limit, as_json=json)
+
+    _guard(work)
+
+
 scale = _stage_task("scale", "Replicas for the peak and one spare; accepted with all users in flight.")
 watch = _stage_task("watch", "Judge the moved workload from stored history.")
 

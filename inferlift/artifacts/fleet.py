@@ -27,6 +27,7 @@ class Image(Artifact):
     dockerfile: str  # path of the rewritten Dockerfile
     changes: tuple[LineChange, ...]
     checks: tuple[Check, ...]
+    sbom: str = ""  # path of the list of what it holds (CycloneDX JSON); beside it, in .difference.txt, what changed
 
 
 class Images(Artifact):

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
-from inferlift import process, ssh
+from inferlift import ssh
 from inferlift.artifacts import Check, DesiredFleet, Endpoint, Fleet, Host
 from inferlift.artifacts.fleet import OwnMachine, StaticPlan
 from inferlift.errors import CheckFailed, DeclarationError, InferliftError, Refusal, Retryable
@@ -20,7 +20,6 @@ from inferlift.provision.static.power import MARK
 Say = Callable[[str], None]
 T = TypeVar("T")
 _SCRIPT = Path(on_host.__file__)
-_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 
 
 def apply(desired: DesiredFleet, workdir: Path, say: Say) -> Fleet:
@@ -191,7 +190,6 @@ def _host(machine: OwnMachine, own: StaticPlan, workdir: Path) -> Host:
 
 
 def _key(own: StaticPlan, workdir: Path) -> Path:
-    """The operator's key by a link in our folder: what belongs to it (pinned host keys) is kept beside it."""
     real = Path(own.ssh_key).expanduser().resolve()
     if not real.is_file():
         raise DeclarationError(
@@ -199,27 +197,15 @@ def _key(own: StaticPlan, workdir: Path) -> Path:
             why="root on the hosts must accept it",
             next_command=f"ssh-keygen -t ed25519 -f {own.ssh_key}, then ssh-copy-id root@ADDRESS for each host",
         )
-    folder = workdir.resolve() / "ssh"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    link = folder / "own-hosts"
-    if not link.is_symlink() or link.readlink() != real:
-        temporary = folder / ".own-hosts"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(real)
-        temporary.replace(link)
-    return link
+    return ssh.linked_key(real, workdir.resolve() / "ssh" / "own-hosts")
 
 
 def _host_key(machine: OwnMachine, own: StaticPlan) -> str:
     """The key that the operator's known_hosts has for the address: never learned from the network."""
     path = Path(own.known_hosts).expanduser()
     name = machine.address if machine.ssh_port == 22 else f"[{machine.address}]:{machine.ssh_port}"
-    done = process.run(["ssh-keygen", "-F", name, "-f", str(path)], timeout_s=20, check=False)
-    rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith(("#", "@"))]
-    by_type = {words[1]: words[2] for words in rows if len(words) > 2}
-    for kind in _KEY_TYPES:
-        if kind in by_type:
-            return f"{kind} {by_type[kind]}"
+    if (key := ssh.known_key(machine.address, machine.ssh_port, path)) is not None:
+        return key
     port = "" if machine.ssh_port == 22 else f"-p {machine.ssh_port} "
     raise Refusal(
         f"the host key of {machine.name} ({name}) is not in {path}",
