@@ -264,7 +264,7 @@ def unbound(
     access-control: 127.0.0.0/8 allow
     do-not-query-localhost: no
     module-config: "iterator"
-    local-zone: "{zone.rstrip('.').rpartition('.')[2]}." nodefault
+    local-zone: "{zone.rstrip(".").rpartition(".")[2]}." nodefault
     domain-insecure: "{zone}"
     {old}
 remote-control:
