@@ -107,7 +107,8 @@ def switch_alone(
             return 0
         print(f"all users of {name} are at {old}; the authority said so after {times.authority_s:.2f} s")
         return 0
-    source = GateSource(command=gate or None, url=url or None, ca=str(callers(ca)) if ca else None)
+    vouches = str(callers(ca)) if ca else None
+    source = GateSource(command=gate or None, url=url or None, ca=vouches, folder=str(callers(".")))
     again = f"./invoke rollback --name {name} --old {old} --new {new} --dns {dns}"
     try:
         result = standalone(name, old, new, settings, source, plan=_switch_plan(steps, ttl, samples), **asked)

@@ -30,7 +30,8 @@ def read(path: Path) -> Settings:
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DeclarationError(f"the back end's settings cannot be read from {path}", why=str(error)) from None
+        why = " ".join(str(error).split())
+        raise DeclarationError(f"the back end's settings cannot be read from {path}", why=why) from None
     if not isinstance(given, dict):
         raise DeclarationError(f"{path} holds no settings", why="expected `kind:` and what that kind needs")
     return parse(_beside(path.resolve().parent, given))
@@ -55,7 +56,7 @@ def parse(given: dict[str, Any]) -> Settings:
         where = ".".join(str(part) for part in first["loc"])
         raise DeclarationError(
             f"the back end's settings are wrong{' at ' + where if where else ''}",
-            why=first["msg"],
+            why=first["msg"].removeprefix("Value error, "),
             next_command="docs/switch.md, `The switch alone`, shows the settings of each kind",
         ) from None
 
