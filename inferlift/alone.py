@@ -77,6 +77,25 @@ def init(name: str, answers: list[str], *, evidence: str | None = None) -> int:
     return 0
 
 
+def shadow(share: float, *, profile: str, name: str, new: str, ca: str) -> int:
+    """What makes an old nginx send a share of its requests to the new side too, for a person to look at and include."""
+    from inferlift.dns.shadow import snippet
+
+    if not name:
+        from inferlift.artifacts import World
+        from inferlift.migration import looking
+        from inferlift.place import place
+        from inferlift.stages import _fleet
+
+        with looking(place(profile), "switch --shadow") as ctx:
+            name, new = ctx.need("world", World).contract.name, _fleet.current(ctx).endpoint.address
+    made = snippet(name, new, share=share, ca=ca or "/etc/ssl/certs/ca-certificates.crt")
+    parts = (("http { }", made.http), ("the server { }", made.server), ("each location { }", made.location))
+    print("\n".join(f"# --- into {where}\n{text}" for where, text in parts))
+    print(made.explanation, file=sys.stderr)
+    return 0
+
+
 def switch_alone(
     name: str, old: str, new: str, dns: str, *, gate: str = "", url: str = "", ca: str = "", log: str = "",
     authority: tuple[str, ...] = (), resolver: str = "", dns_port: int = 53, owner: str = "", steps: str = "",

@@ -34,10 +34,10 @@ VERDICTS: dict[int, Verdict] = {0: "pass", 1: "fail", 3: "inconclusive"}
 class GateSource:
     """What decides: a command, a URL, or both.
 
-    `command` is run for each look, with NAME, OLD, NEW and WEIGHT in its environment: exit 0 passes, 1 fails, 3 and
-    anything else (also not ending in `timeout_s`) decides nothing; it is run in `folder`. `url` is asked `plan.min_samples` times at each
-    side's own address, TLS for the name in it, and once by name through the resolver. `error_share`: the most that may
-    fail. `p95_ms`: the most the new side's P95 may be; None: judged against the old side's only.
+    `command` is run for each look in `folder`, with NAME, OLD, NEW and WEIGHT in its environment: exit 0 passes, 1
+    fails, 3 and anything else (also not ending in `timeout_s`) decides nothing. `url` is asked `plan.min_samples` times
+    at each side's own address, TLS for the name in it, and by name through the resolver. `error_share`: the most that
+    may fail. `p95_ms`: the most the new side's P95 may be; None: judged against the old side's only.
     """
 
     command: str | None = None

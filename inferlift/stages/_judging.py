@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from inferlift import ssh
 from inferlift.artifacts import Figure, Gate, LoadRun, World
 from inferlift.ledger import now
 from inferlift.stages import _fleet, _old_side, _users
@@ -35,7 +36,7 @@ class Judge:
         pinned = self._pinned(weight)
         found = (
             *self._targets(pinned),
-            *(self._against_old() if weight == 0 else ()),
+            *((*self._against_old(), *self._shadow()) if weight == 0 else ()),
             *self._quality(),
             *self._metrics(),
             _users.gate(self.ctx, "switch", began),
@@ -74,6 +75,15 @@ class Judge:
                 name, after, is_now.total.n, target=limit, minimum=COMPARED // 2, unit="ms", source=source,
             ),
         )  # fmt: skip
+
+    def _shadow(self) -> tuple[Gate, ...]:
+        """Where somebody put the shadow snippet into the old nginx: both answers to the same requests, compared."""
+        from inferlift.dns import shadow
+
+        lines = ssh.run(self.world.origin, f"tail -n 4000 {shadow.LOG} 2>/dev/null; true", timeout_s=20).stdout
+        if not lines.strip():
+            return ()
+        return shadow.shadow_gates(shadow.compare(lines.splitlines()), minimum=self.ctx.profile.switch.min_samples)
 
     def _quality(self) -> tuple[Gate, ...]:
         """A few checkable prompts a look, counted together over the whole switch."""

@@ -10,7 +10,7 @@ import pytest
 from inferlift.declaration import load
 from inferlift.profile import ROOT, Switch
 from inferlift.stages import _guarding
-from inferlift.stages._judging import sampled
+from inferlift.stages._judging import Judge, sampled
 
 WORLD: Any = SimpleNamespace(guard_api="https://10.0.0.3:8444", guard_key="file:/g")
 POWERDNS = {"kind": "powerdns", "zone": "x.test", "url": "https://a", "key": "env:K", "ca": "/ca"}
@@ -52,6 +52,25 @@ def test_the_guard_has_a_key_of_its_own_or_is_not_there(
         assert (backend.key_name, backend.port, backend.algorithm) == ("g", 5353, "hmac-sha256")
     if key == "env:G" and kind == "powerdns":
         assert (backend.url, backend.ca) == ("https://p", "/etc/inferlift-guard/ca.pem")
+
+
+@pytest.mark.parametrize(
+    ("old_ms", "new_ms", "n", "verdict"),
+    [(1000, 900, 8, "pass"), (1000, 1400, 8, "pass"), (1000, 1600, 8, "fail"), (10, 59, 8, "pass"), (10, 61, 8, "fail"),
+     (1000, None, 0, "inconclusive"), (None, 900, 8, "inconclusive"), (1000, 900, 3, "inconclusive")],
+)  # fmt: skip
+def test_the_first_switch_is_held_against_the_old_side(
+    monkeypatch: pytest.MonkeyPatch, old_ms: float | None, new_ms: float | None, n: int, verdict: str
+) -> None:
+    judge = object.__new__(Judge)
+    judge.ctx, judge.service = None, None  # type: ignore[assignment]
+    monkeypatch.setattr("inferlift.stages._fleet.origin_target", lambda ctx: "old")
+    monkeypatch.setattr("inferlift.stages._fleet.target_of", lambda ctx, service: "new")
+    runs = {"old": SimpleNamespace(total=SimpleNamespace(p95_ms=old_ms, n=8)),
+            "new": SimpleNamespace(total=SimpleNamespace(p95_ms=new_ms, n=n))}  # fmt: skip
+    monkeypatch.setattr(Judge, "_sent", lambda self, target, *more: runs[target])
+    (gate,) = judge._against_old()
+    assert gate.verdict == verdict
 
 
 def test_a_world_without_the_guards_key_is_said() -> None:
