@@ -16,6 +16,7 @@ from inferlift.stages.base import Context
 
 COMPARED = 8  # requests to each side at the first look
 SLOWER = 1.5  # times the old side's P95 that the new one's may be at the first look
+CLIENTS, CLIENT_S = 3, 30.0  # requests by name at a look where no users of ours are sent, seconds for each
 SCRAPES = 5  # of Prometheus that a window must hold
 SURE = 0.01  # a quality sample fails when one as bad is rarer than this on a side that meets the target
 
@@ -39,7 +40,7 @@ class Judge:
             *((*self._against_old(), *self._shadow()) if weight == 0 else ()),
             *self._quality(),
             *self._metrics(),
-            _users.gate(self.ctx, "switch", began),
+            self._by_name(began),
             _old_side.gate(self.world, began),
         )
         self._ended = time.time()
@@ -98,6 +99,25 @@ class Judge:
         seen = assess(_fleet.target_of(self.ctx, self.service), (cases[first:] + cases[:first])[:n], users=2)
         self._asked, self._right = self._asked + seen.n, self._right + seen.correct
         return (sampled(wanted, self._right, self._asked),)
+
+    def _by_name(self, began: datetime) -> Gate:
+        """What users saw; where none of ours are sent, a client that resolves the name as they do, three times."""
+        from inferlift.dns.gating import error_gate
+        from inferlift.load import probe
+        from inferlift.load.target import from_contract
+
+        lab = self.ctx.profile.lab
+        if lab is not None and lab.users:
+            return _users.gate(self.ctx, "switch", began)
+        target = from_contract(
+            self.world.contract, address=None, resolver=self.world.resolver.address, timeout_s=CLIENT_S
+        )
+        seen = [probe.once(target, timeout_s=CLIENT_S) for _ in range(CLIENTS)]
+        bad = [c.detail for c in seen if not c.ok]
+        return error_gate(
+            "client by name", len(bad), CLIENTS, target=0.0, minimum=CLIENTS, source="a client by name",
+            detail="; ".join(bad[:1]),
+        )  # fmt: skip
 
     def _metrics(self) -> tuple[Gate, ...]:
         from inferlift.dns.fleet_gates import fleet_gates

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from inferlift.artifacts import Check, Contract, Route
 from inferlift.declaration import load
 from inferlift.profile import ROOT, Switch
 from inferlift.stages import _guarding
@@ -71,6 +73,30 @@ def test_the_first_switch_is_held_against_the_old_side(
     monkeypatch.setattr(Judge, "_sent", lambda self, target, *more: runs[target])
     (gate,) = judge._against_old()
     assert gate.verdict == verdict
+
+
+@pytest.mark.parametrize(("answers", "verdict"), [([True] * 3, "pass"), ([True, False, True], "fail")])
+def test_without_users_of_ours_a_client_asks_by_name(
+    monkeypatch: pytest.MonkeyPatch, answers: list[bool], verdict: str
+) -> None:
+    demo = load("demo", ROOT).profile
+    assert demo.lab is not None
+    judge = object.__new__(Judge)
+    judge.ctx = SimpleNamespace(profile=demo.model_copy(update={"lab": demo.lab.model_copy(update={"users": 0})}))  # type: ignore[assignment]
+    contract = Contract(
+        name="ai.x.test", certificate="/c", certificate_key="file:/k", key_header="X", key="env:K",
+        routes=(Route(path="/a", upstream="/b"),),
+    )  # fmt: skip
+    judge.world = SimpleNamespace(contract=contract, resolver=SimpleNamespace(address="10.0.0.4"))  # type: ignore[assignment]
+    asked: list[Any] = []
+
+    def once(target: Any, timeout_s: float) -> Check:
+        asked.append((target.address, target.resolver, target.name))
+        return Check(name="completion", ok=answers[len(asked) - 1], detail="status 503")
+
+    monkeypatch.setattr("inferlift.load.probe.once", once)
+    assert judge._by_name(datetime.now(UTC)).verdict == verdict
+    assert asked == [(None, "10.0.0.4", "ai.x.test")] * 3
 
 
 def test_a_world_without_the_guards_key_is_said() -> None:
