@@ -481,6 +481,7 @@ _ALONE = {
         "url": "with --name: a URL asked at both addresses; it decides", "ca": "with --url: CA that vouches for it",
         "steps": "with --name: percents on the new side, by commas", "ttl": "with --name: TTL in seconds meanwhile",
         "samples": "with --url: requests to each side at each look",
+        "shadow": "only print what makes the old nginx send this percent of requests to the new side too",
     },
 )  # fmt: skip
 def switch(
@@ -503,13 +504,17 @@ def switch(
     steps: str = "",
     ttl: int = 0,
     samples: int = 0,
+    shadow: float = 0.0,
 ) -> None:
     """Move users by DNS, a step at a time; of a migration, or with --name of any two addresses."""
 
     def work() -> int:
+        from inferlift.alone import shadow as show_shadow
         from inferlift.alone import switch_alone
         from inferlift.commands import stage
 
+        if shadow:
+            return show_shadow(shadow, profile=profile, name=name, new=new, ca=ca)
         _needs("name", name, "old", "new", "dns", "gate", "url", "ca", "log", "authority", "resolver", "dns-port",
                "owner", "steps", "ttl", "samples")  # fmt: skip
         if name:

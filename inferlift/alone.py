@@ -81,6 +81,25 @@ def init(name: str, answers: list[str], *, evidence: str | None = None) -> int:
     return 0
 
 
+def shadow(share: float, *, profile: str, name: str, new: str, ca: str) -> int:
+    """What makes an old nginx send a share of its requests to the new side too, for a person to look at and include."""
+    from inferlift.dns.shadow import snippet
+
+    if not name:
+        from inferlift.artifacts import World
+        from inferlift.migration import looking
+        from inferlift.place import place
+        from inferlift.stages import _fleet
+
+        with looking(place(profile), "switch --shadow") as ctx:
+            name, new = ctx.need("world", World).contract.name, _fleet.current(ctx).endpoint.address
+    made = snippet(name, new, share=share, ca=ca or "/etc/ssl/certs/ca-certificates.crt")
+    parts = (("http { }", made.http), ("the server { }", made.server), ("each location { }", made.location))
+    print("\n".join(f"# --- into {where}\n{text}" for where, text in parts))
+    print(made.explanation, file=sys.stderr)
+    return 0
+
+
 def switch_alone(
     name: str, old: str, new: str, dns: str, *, gate: str = "", url: str = "", ca: str = "", log: str = "",
     authority: tuple[str, ...] = (), resolver: str = "", dns_port: int = 53, owner: str = "", steps: str = "",
@@ -111,7 +130,8 @@ def switch_alone(
             return 0
         print(f"all users of {name} are at {old}; the authority said so after {times.authority_s:.2f} s")
         return 0
-    source = GateSource(command=gate or None, url=url or None, ca=str(callers(ca)) if ca else None)
+    vouches = str(callers(ca)) if ca else None
+    source = GateSource(command=gate or None, url=url or None, ca=vouches, folder=str(callers(".")))
     again = f"./invoke rollback --name {name} --old {old} --new {new} --dns {dns}"
     try:
         result = standalone(name, old, new, settings, source, plan=_switch_plan(steps, ttl, samples), **asked)

@@ -30,10 +30,21 @@ def read(path: Path) -> Settings:
     try:
         given = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise DeclarationError(f"the back end's settings cannot be read from {path}", why=str(error)) from None
+        why = " ".join(str(error).split())
+        raise DeclarationError(f"the back end's settings cannot be read from {path}", why=why) from None
     if not isinstance(given, dict):
         raise DeclarationError(f"{path} holds no settings", why="expected `kind:` and what that kind needs")
-    return parse(given)
+    return parse(_beside(path.resolve().parent, given))
+
+
+def _beside(folder: Path, given: dict[str, Any]) -> dict[str, Any]:
+    """Paths on this machine are relative to the file that names them."""
+    found = dict(given)
+    if isinstance(ca := given.get("ca"), str):
+        found["ca"] = str(folder / ca)
+    if isinstance(key := given.get("key"), str) and key.startswith("file:"):
+        found["key"] = f"file:{folder / key.removeprefix('file:')}"
+    return found
 
 
 def parse(given: dict[str, Any]) -> Settings:
@@ -45,7 +56,7 @@ def parse(given: dict[str, Any]) -> Settings:
         where = ".".join(str(part) for part in first["loc"])
         raise DeclarationError(
             f"the back end's settings are wrong{' at ' + where if where else ''}",
-            why=first["msg"],
+            why=first["msg"].removeprefix("Value error, "),
             next_command="docs/switch.md, `The switch alone`, shows the settings of each kind",
         ) from None
 
@@ -90,20 +101,18 @@ def backend(
 
 
 def net(settings: Settings, made: Backend, port: int, ask: Callable[[str], None] | None) -> Net:
-    """How answers are looked at: by DNS, or at a gateway by its own counters while `ask(front)` sends it a request.
-
-    Raises DeclarationError where a gateway would have nothing to count.
-    """
+    """How answers are looked at: by DNS, or at a gateway by its own counters while `ask(front)` sends it a request
+    (None: by its weights alone, as for the way back)."""
     from inferlift.dns.gateway import Gateway
 
     if not isinstance(made, Gateway):
         return Net.real(port)
-    front = settings.front or ""
+    if ask is None:
+        return made.net(None)
 
     def probe(n: int) -> None:
-        for _ in range(n if ask else 0):
-            assert ask is not None  # noqa: S101
-            ask(front)
+        for _ in range(n):
+            ask(settings.front or "")
 
     return made.net(probe)
 

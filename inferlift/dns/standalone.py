@@ -34,10 +34,10 @@ VERDICTS: dict[int, Verdict] = {0: "pass", 1: "fail", 3: "inconclusive"}
 class GateSource:
     """What decides: a command, a URL, or both.
 
-    `command` is run for each look, with NAME, OLD, NEW and WEIGHT in its environment: exit 0 passes, 1 fails, 3 and
-    anything else (also not ending in `timeout_s`) decides nothing. `url` is asked `plan.min_samples` times at each
-    side's own address, TLS for the name in it, and once by name through the resolver. `error_share`: the most that may
-    fail. `p95_ms`: the most the new side's P95 may be; None: judged against the old side's only.
+    `command` is run for each look in `folder`, with NAME, OLD, NEW and WEIGHT in its environment: exit 0 passes, 1
+    fails, 3 and anything else (also not ending in `timeout_s`) decides nothing. `url` is asked `plan.min_samples` times
+    at each side's own address, TLS for the name in it, and by name through the resolver. `error_share`: the most that
+    may fail. `p95_ms`: the most the new side's P95 may be; None: judged against the old side's only.
     """
 
     command: str | None = None
@@ -46,6 +46,7 @@ class GateSource:
     error_share: float = 0.0
     p95_ms: float | None = None
     timeout_s: float = 60.0
+    folder: str = "."
 
     def __post_init__(self) -> None:
         if not self.command and not self.url:
@@ -192,18 +193,20 @@ def _gates(
             if resolver is not None:
                 found.append(pinned.client_gate(probe, resolver, port=dns_port))
         if gate.command:
-            found.append(_command(gate.command, gate.timeout_s, name, old, new, weight))
+            found.append(_command(gate, name, old, new, weight))
         return tuple(found)
 
     return look
 
 
-def _command(command: str, timeout_s: float, name: str, old: str, new: str, weight: int) -> Gate:
+def _command(gate: GateSource, name: str, old: str, new: str, weight: int) -> Gate:
     """One run of the user's own gate; its last line is the reason."""
+    command = gate.command or ""
     env = {**os.environ, "NAME": name, "OLD": old, "NEW": new, "WEIGHT": str(weight)}
     source = f"the command {shlex.split(command)[0] if command.split() else ''}"
     try:
-        done = process.run(["sh", "-c", command], timeout_s=timeout_s, env=env, check=False)
+        argv = ["sh", "-c", 'cd "$0" || exit 3; eval "$1"', gate.folder, command]
+        done = process.run(argv, timeout_s=gate.timeout_s, env=env, check=False)
     except InferliftError as error:
         return no_data("gate command", source, error.what)
     lines = (done.stdout.strip() or done.stderr.strip()).splitlines()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from inferlift import ssh
 from inferlift.artifacts import Artifact, Configured, Host, World
 from inferlift.errors import InferliftError
+from inferlift.ledger import write_atomically
 from inferlift.stages import _fleet
 from inferlift.stages.base import Context
 
@@ -48,13 +50,16 @@ def ensure(ctx: Context, world: World) -> Guarded:
         webhook_file=f"{FOLDER}/webhook" if hook else None,
         hardened=not lab,  # a lab host is a container: it gives no mount namespaces
     )  # fmt: skip
-    listed: list[dict[str, str]] = [
-        {"path": f.path, "content": f.text, "mode": f.mode, "owner": f.owner} for f in files
-    ]
+    folder = ctx.path("fleet", "guard")
+    texts = [(f.path, f.text, f.mode, f.owner) for f in files]
     ca = ctx.profile.switch.dns.ca if ctx.profile.switch.dns else world.contract.ca
     if backend.ca is not None and ca is not None:
-        text = (ctx.root / ca).read_text(encoding="utf-8")
-        listed.append({"path": backend.ca, "content": text, "mode": "0644", "owner": "root"})
+        texts.append((backend.ca, (ctx.root / ca).read_text(encoding="utf-8"), "0644", "root"))
+    listed = []
+    for path, text, mode, owner in texts:
+        src = folder / Path(path).name
+        write_atomically(src, text)
+        listed.append({"path": path, "src": str(src), "mode": mode, "owner": owner})
     variables: dict[str, object] = {
         "guard_files": listed,
         "guard_secrets": [{"path": f"{FOLDER}/{name}", "from": variable} for name, variable in secrets.items()],

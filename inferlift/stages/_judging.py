@@ -7,6 +7,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from inferlift import ssh
 from inferlift.artifacts import Figure, Gate, LoadRun, World
 from inferlift.ledger import now
 from inferlift.stages import _fleet, _old_side, _users
@@ -15,6 +16,7 @@ from inferlift.stages.base import Context
 
 COMPARED = 8  # requests to each side at the first look
 SLOWER = 1.5  # times the old side's P95 that the new one's may be at the first look
+CLIENTS, CLIENT_S = 3, 30.0  # requests by name at a look where no users of ours are sent, seconds for each
 SCRAPES = 5  # of Prometheus that a window must hold
 SURE = 0.01  # a quality sample fails when one as bad is rarer than this on a side that meets the target
 
@@ -35,10 +37,10 @@ class Judge:
         pinned = self._pinned(weight)
         found = (
             *self._targets(pinned),
-            *(self._against_old() if weight == 0 else ()),
+            *((*self._against_old(), *self._shadow()) if weight == 0 else ()),
             *self._quality(),
             *self._metrics(),
-            _users.gate(self.ctx, "switch", began),
+            self._by_name(began),
             _old_side.gate(self.world, began),
         )
         self._ended = time.time()
@@ -75,6 +77,15 @@ class Judge:
             ),
         )  # fmt: skip
 
+    def _shadow(self) -> tuple[Gate, ...]:
+        """Where somebody put the shadow snippet into the old nginx: both answers to the same requests, compared."""
+        from inferlift.dns import shadow
+
+        lines = ssh.run(self.world.origin, f"tail -n 4000 {shadow.LOG} 2>/dev/null; true", timeout_s=20).stdout
+        if not lines.strip():
+            return ()
+        return shadow.shadow_gates(shadow.compare(lines.splitlines()), minimum=self.ctx.profile.switch.min_samples)
+
     def _quality(self) -> tuple[Gate, ...]:
         """A few checkable prompts a look, counted together over the whole switch."""
         from inferlift.load.quality import assess
@@ -89,6 +100,25 @@ class Judge:
         seen = assess(target, asked, users=2, protocol=protocol(self.ctx, asked))
         self._asked, self._right = self._asked + seen.n, self._right + seen.correct
         return (sampled(wanted, self._right, self._asked),)
+
+    def _by_name(self, began: datetime) -> Gate:
+        """What users saw; where none of ours are sent, a client that resolves the name as they do, three times."""
+        from inferlift.dns.gating import error_gate
+        from inferlift.load import probe
+        from inferlift.load.target import from_contract
+
+        lab = self.ctx.profile.lab
+        if lab is not None and lab.users:
+            return _users.gate(self.ctx, "switch", began)
+        target = from_contract(
+            self.world.contract, address=None, resolver=self.world.resolver.address, timeout_s=CLIENT_S
+        )
+        seen = [probe.once(target, timeout_s=CLIENT_S) for _ in range(CLIENTS)]
+        bad = [c.detail for c in seen if not c.ok]
+        return error_gate(
+            "client by name", len(bad), CLIENTS, target=0.0, minimum=CLIENTS, source="a client by name",
+            detail="; ".join(bad[:1]),
+        )  # fmt: skip
 
     def _metrics(self) -> tuple[Gate, ...]:
         from inferlift.dns.fleet_gates import fleet_gates

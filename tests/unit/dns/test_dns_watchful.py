@@ -339,13 +339,17 @@ def test_what_cannot_be_is_said_before_any_server_is_asked(
         ("echo slow; exit 1", "fail", "slow"),
         ("exit 3", "inconclusive", "code 3"),
         ("exit 7", "inconclusive", "code 7"),
+        ("test -f here.txt", "pass", "code 0"),  # run in its own folder
         ('test "$WEIGHT" = 10 && test "$NEW" = 192.0.2.20', "pass", "code 0"),
         ("sleep 5", "inconclusive", "longer than"),
     ],
 )
-def test_the_gate_commands_exit_code_decides(command: str, verdict: str, why: str) -> None:
+def test_the_gate_commands_exit_code_decides(tmp_path: Path, command: str, verdict: str, why: str) -> None:
     from inferlift.dns.standalone import _gates
 
-    (found,) = _gates(GateSource(command=command, timeout_s=0.5), None, NAME, OLD, NEW, LONG, "r", 53)(10)
+    (tmp_path / "here.txt").touch()
+    (found,) = _gates(
+        GateSource(command=command, timeout_s=0.5, folder=str(tmp_path)), None, NAME, OLD, NEW, LONG, "r", 53
+    )(10)
     assert found.verdict == verdict
     assert why in found.why

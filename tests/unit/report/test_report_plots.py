@@ -91,7 +91,7 @@ def test_weights_stand_beside_what_the_authority_answered() -> None:
 def test_where_each_clients_answers_came_from_is_drawn_over_time() -> None:
     chart = charts.sides(made.cutover().sides)
     assert chart is not None
-    assert [s.name for s in chart.series] == ["keep-alive", "resolving"]
+    assert [s.label for s in chart.series] == ["keep-alive", "resolving"]
     assert chart.series[0].points[0] == (0.0, 0.0)
     assert chart.series[0].points[-1] == (64.0, 1.0)
     assert charts.sides(()) is None
