@@ -23,9 +23,9 @@ def test_a_wait_for_a_child_is_interrupted_after_an_audit() -> None:
     try:
         with pytest.raises(KeyboardInterrupt):
             child.wait()
-        signal.signal(signal.SIGINT, before)
         assert child.poll() is None, "it was heard only when the child had ended"
     finally:
         interrupt.join()
         child.kill()
         child.wait()
+        signal.signal(signal.SIGINT, before)
