@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
 
 from inferlift.artifacts.base import Artifact, Figure
+
+# Share of the requests in each hour of the day, UTC: 24 numbers that come to 1.
+HourShares = Annotated[tuple[float, ...], AfterValidator(lambda shares: _whole_day(shares))]
 
 
 class Percentiles(Artifact):
@@ -90,7 +95,7 @@ class TrafficShape(Artifact):
     routes: dict[str, float]  # route -> share
     per_minute_peak: int
     in_flight_peak: int
-    arrivals_by_hour: tuple[float, ...] | None = None  # share of the inference requests in each hour of the day, UTC
+    arrivals_by_hour: HourShares | None = None  # of the inference requests
     dispersion: float | None = None  # variance over mean of arrivals in 10 s: 1 is random, above is bursty
     request_bytes_p50: float | None = None
     request_bytes_p95: float | None = None
@@ -207,7 +212,7 @@ class Evidence(Artifact):
     bill_growth_quarter: float | None = None
     bill_monthly: Figure | None = None
     growth_per_month: float | None = None
-    day_curve: tuple[float, ...] | None = None
+    day_curve: HourShares | None = None
     cacheable_share: float | None = None
     oversized_share: float | None = None
     batched: bool | None = None
@@ -230,3 +235,11 @@ class Evidence(Artifact):
     servers: tuple[ServerMetrics, ...] = ()
     bill: Bill | None = None
     host: HostLook | None = None
+
+
+def _whole_day(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if len(shares) != 24:
+        raise ValueError(f"expected 24 shares, one an hour, got {len(shares)}")
+    if not all(0 <= share <= 1 for share in shares) or not abs(sum(shares) - 1) <= 0.01:
+        raise ValueError(f"expected shares of a day that come to 1, got {sum(shares):.4g} in all")
+    return shares
