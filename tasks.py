@@ -485,6 +485,35 @@ def lab(c: Context, action: str, profile: str = "demo", verbose: bool = False) -
     _guard(work)
 
 
+@task(
+    help={
+        "fault": "name (docs/faults.md), several by commas, or all",
+        "profile": "of the lab: whose migration is rehearsed",
+        "here": "on the migration that stands, not in a lab of its own",
+        "keep": "leave the rehearsal's lab standing",
+        "write": "write the table in docs/faults.md",
+        **_JSON,
+    }
+)
+def rehearse(
+    c: Context,
+    fault: str = "all",
+    profile: str = "demo-small",
+    here: bool = False,
+    keep: bool = False,
+    write: bool = False,
+    json: bool = False,
+) -> None:
+    """Break something on purpose in a lab, and see that it ends as documented."""
+
+    def work() -> int:
+        from inferlift.rehearsal import rehearse as run
+
+        return run(fault, profile, here=here, keep=keep, write=write, as_json=json)
+
+    _guard(work)
+
+
 # --- the project itself -----------------------------------------------------------------------------------------------
 
 
@@ -533,5 +562,5 @@ def bench(c: Context, name: str, json: bool = False) -> None:
 
 namespace = Collection(
     deploy, audit, size, build, poc, load, migrate, scale, switch, watch, plan, approve, status, report, diff, rollback,
-    destroy, init, profiles, tco, prices, doctor, lab, check, test, bench,
+    destroy, init, profiles, tco, prices, doctor, lab, rehearse, check, test, bench,
 )  # fmt: skip
