@@ -13,8 +13,8 @@ from typing import Any
 
 from inferlift import process, toolchain
 from inferlift.artifacts import World
-from inferlift.errors import CheckFailed
 from inferlift.dns import answers
+from inferlift.errors import CheckFailed
 from inferlift.rehearsal.standing import Standing, write_profile
 
 MODEL = "/opt/llamacpp/current/model.gguf"

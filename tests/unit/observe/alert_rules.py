@@ -31,7 +31,7 @@ def programs() -> loopback.Programs:
 
 def render(name: str, **changes: Any) -> str:
     """A template of the role with its defaults, its data and these variables."""
-    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)  # noqa: S701
+    environment = jinja2.Environment(trim_blocks=True, undefined=jinja2.StrictUndefined, autoescape=False)
     values = yaml.safe_load((ROLE / "defaults" / "main.yml").read_text()) | changes
     for key, value in yaml.safe_load((ROLE / "vars" / "main.yml").read_text()).items():
         if key != "monitor_files":
