@@ -333,14 +333,21 @@ def approve(c: Context, profile: str = "demo", reason: str = "") -> None:
     _guard(work)
 
 
-@task(help={**_PROFILE, **_JSON})
-def status(c: Context, profile: str = "demo", json: bool = False) -> None:
+@task(
+    help={
+        **_PROFILE,
+        **_JSON,
+        "follow": "look on until the run that is under way ends, wherever it runs; its exit code",
+        "drift": "ask Pulumi, Ansible and DNS whether all is as it was left",
+    }
+)
+def status(c: Context, profile: str = "demo", json: bool = False, follow: bool = False, drift: bool = False) -> None:
     """How each stage stands."""
 
     def work() -> int:
         from inferlift.commands import status as run
 
-        return run(profile, as_json=json)
+        return run(profile, as_json=json, follow=follow, drift=drift)
 
     _guard(work)
 

@@ -28,7 +28,7 @@ class Fault(ABC):
     @abstractmethod
     def plant(self, lab: Standing) -> None: ...
 
-    def heal(self, lab: Standing) -> None:
+    def heal(self, lab: Standing) -> None:  # noqa: B027 - most faults need nothing
         """Nothing to do where the command itself must put it right."""
 
 
