@@ -555,7 +555,7 @@ def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, 
     _guard(work)
 
 
-@task(positional=["name"], help={"name": "deploy, sizing, load, audit, aws, hosts or switch", **_JSON})
+@task(positional=["name"], help={"name": "deploy, sizing, load, audit, aws, hosts, switch or watch", **_JSON})
 def bench(c: Context, name: str, json: bool = False) -> None:
     """Measure what the project promises, with its peers in the same run."""
 
