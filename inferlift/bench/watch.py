@@ -1,4 +1,4 @@
-"""`invoke bench watch`: what the watch's queries cost Prometheus: a fleet's history, asked for as often as a watch does.
+"""`invoke bench watch`: what the watch's queries cost Prometheus, on 48 hours of a fleet's history.
 
 The server is Debian's, unpacked, on loopback. Its history is made from synthetic samples (promtool's own importer):
 that costs no live scraping, so that the CPU measured is the queries' alone.
@@ -51,10 +51,8 @@ def measure() -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="inferlift-bench-watch-") as folder:
         at, end = Path(folder), datetime.now(UTC).replace(microsecond=0)
         series = _history(at / "history.om", end)
-        subprocess.run(
-            [found.path("promtool"), "tsdb", "create-blocks-from", "openmetrics", str(at / "history.om"), str(at / "data")],
-            check=True, capture_output=True,
-        )  # fmt: skip
+        make = [found.path("promtool"), "tsdb", "create-blocks-from", "openmetrics"]
+        subprocess.run([*make, str(at / "history.om"), str(at / "data")], check=True, capture_output=True)
         with _server(found, at) as (url, pid):
             client = _Client(url)
             _judged(client, end)  # the server's own caches, as in a watch that asks again
