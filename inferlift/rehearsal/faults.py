@@ -14,7 +14,7 @@ from typing import Any
 from inferlift import process, toolchain
 from inferlift.artifacts import World
 from inferlift.dns import answers
-from inferlift.errors import CheckFailed
+from inferlift.errors import CheckFailed, Retryable
 from inferlift.rehearsal.standing import Standing, write_profile
 
 MODEL = "/opt/llamacpp/current/model.gguf"
@@ -169,7 +169,15 @@ class ResolverStale(Fault):
         world = lab.world()
         kept = max(20, 5 * lab.place.profile.switch.ttl_s)
         lab.on(world.resolver, f"cp /etc/unbound/unbound.conf /root/unbound.before; {self._grow(kept)}")
-        answers.resolver_answers(world.resolver.address, world.contract.name)
+        deadline = time.monotonic() + 20
+        while True:  # until it has started: then the old answer is in its cache
+            try:
+                answers.resolver_answers(world.resolver.address, world.contract.name)
+                return
+            except Retryable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
 
     def _grow(self, seconds: int) -> str:
         file = "/etc/unbound/unbound.conf"
@@ -184,16 +192,8 @@ class ResolverStale(Fault):
 
 
 class NoMetrics(Fault):
-    """Away from now until the watch is nearly over; then it starts by itself."""
-
     def plant(self, lab: Standing) -> None:
-        away = max(5, lab.place.profile.watch.seconds + 4)
-        monitor = lab.hosts("monitor")[0]
-        lab.on(
-            monitor,
-            f"systemd-run --quiet --on-active={away} --timer-property=AccuracySec=100ms systemctl start prometheus",
-        )
-        lab.on(monitor, "systemctl stop prometheus")
+        lab.on(lab.hosts("monitor")[0], "systemctl stop prometheus")
 
     def heal(self, lab: Standing) -> None:
         lab.on(lab.hosts("monitor")[0], "systemctl start prometheus")

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from inferlift.artifacts import Artifact, Check, Cutover, Evidence, Scaled, Sizing, Watch, World
-from inferlift.errors import CheckFailed, Held, InferliftError
+from inferlift.errors import CheckFailed, Held, InferliftError, Retryable
 from inferlift.stages import _fleet, _users
 from inferlift.stages._plan import declared_bill, planned
 from inferlift.stages.base import Context, Stage
@@ -97,11 +97,18 @@ class WatchStage(Stage):
             profile=ctx.profile, sizing=scaled.sizing, replicas=service.replicas,
             bill_monthly=evidence.bill_monthly if evidence and evidence.bill_monthly else declared_bill(ctx.profile),
         )  # fmt: skip
-        watched = judge(
-            self._client(ctx), ctx.profile, window.start, window.end, cost_per_hour=scaled.sizing.cost_per_hour,
-            gpu=any(h.gpu for h in service.fleet.by_role("model")), plan=plan,
-            replan=lambda peak: _for_peak(ctx, evidence, scaled.sizing, peak),
-        )  # fmt: skip
+        try:
+            watched = judge(
+                self._client(ctx), ctx.profile, window.start, window.end, cost_per_hour=scaled.sizing.cost_per_hour,
+                gpu=any(h.gpu for h in service.fleet.by_role("model")), plan=plan,
+                replan=lambda peak: _for_peak(ctx, evidence, scaled.sizing, peak),
+            )  # fmt: skip
+        except Retryable as error:  # no data never passes, and is no failure of the service
+            raise Held(
+                "the watch cannot be judged",
+                why=f"{error.what}: {error.why}",
+                next_command=f"mend the monitor (./invoke scale --profile {ctx.profile.name}), then ./invoke watch",
+            ) from None
         return watched.model_copy(update={"drift": drift})
 
 
