@@ -81,7 +81,7 @@ def follow(
     show(where, run.id, tail, out, sleep)
     ended = by_id(where, run.id)
     if ended is None or ended.exit is None:
-        print(f"the run was killed; the same command goes on: ./invoke {run.command}", file=out)
+        print(f"the run was killed; the same command goes on: ./{run.command}", file=out)
         return 1
     print(f"ended with {ended.exit}{': ' + ended.message if ended.message else ''}", file=out)
     return ended.exit
@@ -139,7 +139,7 @@ def view(where: Place, run: Run | None, lines: list[str], now: datetime) -> Rend
         table.add_row(row["stage"], Text(word, style=style), took, Text(row["message"][:100]))
     head = "no run"
     if run is not None:
-        head = f"invoke {run.command}, pid {run.pid}, {_span(run.started, now)}"
+        head = f"{run.command}, pid {run.pid}, {_span(run.started, now)}"
     return Group(Text(head, style="bold"), table, Text(_users(where)), *[Text(line, style="dim") for line in lines])
 
 
