@@ -6,6 +6,7 @@ import difflib
 import json
 import os
 import re
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +65,10 @@ def rehearse(
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, stop)  # a command that is being rehearsed ends with us
     chosen = choose(fault, specs())
     lab = _standing(profile, here, say)
     rows: list[Row] = []

@@ -99,7 +99,7 @@ def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
 
 
 def test_nothing_fires_while_all_is_well(trial: Trial) -> None:
-    time.sleep(32)  # longer than the longest shortened waiting time
+    time.sleep(25)  # longer than the longest shortened waiting time
     assert trial.firing() == set()
     assert trial.told == {}
     # one host stands for all three roles here: it is scraped once

@@ -13,18 +13,19 @@ from conftest import Lab, lab
 pytestmark = pytest.mark.lab
 
 
+QUICK = "model-crash,no-metrics,disk-full"
+
+
 def test_faults_on_a_migration_that_stands_end_as_documented(small: Lab) -> None:
     if set(small.statuses().values()) != {"done"}:
         assert small.invoke("deploy", "--load-origin").returncode == 0
-    done = small.invoke("rehearse", "--fault", "all", "--here", "--json")
+    done = small.invoke("rehearse", "--fault", QUICK, "--here", "--json")
     told = json.loads(done.stdout)
     assert done.returncode == 0, [row for row in told["faults"] if not row["ok"]]
-    assert {row["fault"] for row in told["faults"]} == {
-        "model-crash", "no-metrics", "gateway-restart", "dns-foreign-change", "disk-full", "cert-expired",
-    }  # fmt: skip
-    report = (small.place.folder / "report.html").read_text()
-    assert "Faults rehearsed" in report
-    assert small.invoke("deploy").returncode == 0, "and it is whole again"
+    assert [row["fault"] for row in told["faults"]] == QUICK.split(",")
+    assert set(small.statuses().values()) == {"done"}
+    assert small.invoke("report").returncode == 0
+    assert "Faults rehearsed" in (small.place.folder / "report.html").read_text()
 
 
 @pytest.mark.long

@@ -23,7 +23,9 @@ def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> place.Place:
 def begin(where: place.Place, pid: int) -> Ledger:
     where.folder.mkdir(parents=True)
     db = connect(where.folder)
-    db.execute("INSERT INTO run VALUES ('r1','invoke deploy --profile demo-small',?,?,NULL,NULL,NULL)", (pid, ledger.now()))
+    db.execute(
+        "INSERT INTO run VALUES ('r1','invoke deploy --profile demo-small',?,?,NULL,NULL,NULL)", (pid, ledger.now())
+    )
     (where.folder / "runs" / "r1").mkdir(parents=True)
     return Ledger(where.folder, db, "r1")
 
