@@ -69,7 +69,7 @@ def test_secret_options_are_secret_and_hidden_in_the_specification(tmp_path: Pat
 def test_no_value_of_a_secret_is_among_the_variables(tmp_path: Path) -> None:
     result = made(tmp_path)
     values = [Path(r.removeprefix("file:")).read_text() for r in fleet_secrets(tmp_path / "secrets").values()]
-    assert len(set(values)) == 5
+    assert len(set(values)) == 6
     assert not [v for v in values if v in str(result)]
 
 
