@@ -242,8 +242,16 @@ def approve_step(folder: Path, reason: str) -> bool:
     return True
 
 
-def status(profile: str, *, as_json: bool = False) -> int:
+def status(profile: str, *, as_json: bool = False, follow: bool = False, drift: bool = False) -> int:
+    """How each stage stands; `follow`: until the run that is under way ends, with its exit code; `drift`: what is not
+    as it was left."""
     where = place(profile)
+    if follow:
+        from inferlift.following import follow as follow_run
+
+        return follow_run(where)
+    if drift:
+        return _drift(where, as_json=as_json)
     rows = status_rows(where)
     done = sum(r["status"] in ("done", "not applicable") for r in rows)
     with looking(where, "status") as ctx:
@@ -260,6 +268,25 @@ def status(profile: str, *, as_json: bool = False) -> int:
         print(f"held in {held['stage']}: {held['why']}")
     if line := told(where.folder):
         print(line)
+    return 0
+
+
+def _drift(where: Place, *, as_json: bool) -> int:
+    from inferlift.drift import drift, lines
+
+    with looking(where, "status --drift") as ctx:
+        found = drift(ctx)
+    drifted = [c for c in found if not c.ok and not c.skipped]
+    if as_json:
+        checks = [c.model_dump(mode="json") for c in found]
+        verdict = "drift" if drifted else "as it was left"
+        print(
+            json.dumps({"ok": not drifted, "verdict": verdict, "figures": {"drifted": len(drifted)}, "checks": checks})
+        )
+    else:
+        print("\n".join(lines(found)))
+        if drifted:
+            print(f"next: ./invoke deploy --profile {where.profile.name} (it puts right what is ours)")
     return 0
 
 

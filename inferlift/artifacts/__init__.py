@@ -8,6 +8,7 @@ from inferlift.artifacts.base import Artifact, Basis, Check, Figure, Gate, Statu
 from inferlift.artifacts.cost import CostLine, Costs, Sensitivity, Tco, TcoAssumption, TcoLine, TcoOption, Way
 from inferlift.artifacts.cutover import (
     Cutover,
+    Judgement,
     ParityCase,
     Scaled,
     Series,
@@ -70,6 +71,7 @@ __all__ = [
     "Images",
     "Interval",
     "ItemRate",
+    "Judgement",
     "LineChange",
     "LoadRun",
     "LogQuality",

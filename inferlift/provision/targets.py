@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from inferlift import process
 from inferlift.artifacts import Check, DesiredFleet, Endpoint, Fleet, Host
-from inferlift.errors import CheckFailed, Uncertain
+from inferlift.errors import CheckFailed, NoCapacity, Uncertain
 from inferlift.provision import settling
 from inferlift.provision.aws import notes
 from inferlift.provision.models import Drift, HostSpec, Tools, WorldHosts, network_name
@@ -53,6 +53,7 @@ def apply_fleet(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) ->
 
         return target.apply(desired, workdir, tools, public_key(key), say)
     fleet_specs(desired, tools.host_image, public_key(key))  # refuse a wrong document before the engine starts
+    _room(desired)
     engine = _engine(workdir, FLEET, tools)
     engine.up(fleet_program(desired, tools.host_image, public_key(key)), say)
     _note_for_plain_pulumi(engine.files, "fleet.json", desired.model_dump_json(indent=2), tools)
@@ -263,6 +264,20 @@ def generation(hosts: Iterable[Host]) -> str:
 
 
 # --- helpers -------------------------------------------------------------------------------------------------
+
+
+def _room(desired: DesiredFleet) -> None:
+    """Raises NoCapacity for a host that is larger than the machine under the lab."""
+    cores = os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for group in desired.groups:
+        if group.cpus > cores or group.memory_bytes > memory:
+            raise NoCapacity(
+                f"this machine has no room for a {group.role} host of {group.cpus:g} CPUs and "
+                f"{group.memory_bytes / 2**20:.0f} MB",
+                why=f"it has {cores} cores and {memory / 2**20:.0f} MB; nothing was made",
+                next_command="make the hosts smaller (lab.model_cpus, lab.model_memory_mb), or use a larger machine",
+            )
 
 
 def _engine(workdir: Path, names: tuple[str, str], tools: Tools) -> Engine:
