@@ -173,6 +173,25 @@ def test_where_every_offer_is_sold_in_one_zone_the_plan_says_so(monkeypatch: pyt
     assert "zone" not in host.why
 
 
+def test_the_longest_texts_count_for_the_p95_of_embeddings() -> None:
+    def answer(longest: int) -> float:
+        told = {
+            "name": "t", "task": "embeddings", "target": "aws",
+            "model": {"name": "m", "source": "s", "parameters_total": 335141888, "layers": 24, "heads": 16,
+                      "kv_heads": 16, "head_dim": 64, "hidden": 1024, "vocab": 30522, "weight_format": "fp16", "context": 512},
+            "server": {"kind": "triton"},
+            "requests": {"per_minute_peak": 600, "input_tokens_p50": 128, "input_tokens_p95": longest},
+            "targets": {"p95_total_ms": 400},
+            "operations": {"hardware": ["T4"]},
+            "budget": {"usd_rate": 1.1, "usd_rate_source": "test", "usd_rate_date": "2026-11-01"},
+        }  # fmt: skip
+        serving = planned(Profile.model_validate(told), None).serving
+        assert serving is not None
+        return serving.reached["p95_total_ms"].low
+
+    assert answer(512) > answer(128)
+
+
 def test_a_reservation_without_a_price_says_what_is_assumed_and_how_far_apart() -> None:
     plan = planned(changed("llm-13b", operations={"reservation": "3y"}), None)
     each = plan.cost_per_1000.value or 0
