@@ -178,7 +178,8 @@ def test_the_longest_texts_count_for_the_p95_of_embeddings() -> None:
         told = {
             "name": "t", "task": "embeddings", "target": "aws",
             "model": {"name": "m", "source": "s", "parameters_total": 335141888, "layers": 24, "heads": 16,
-                      "kv_heads": 16, "head_dim": 64, "hidden": 1024, "vocab": 30522, "weight_format": "fp16", "context": 512},
+                      "kv_heads": 16, "head_dim": 64, "hidden": 1024, "vocab": 30522, "weight_format": "fp16",
+                      "context": 512},
             "server": {"kind": "triton"},
             "requests": {"per_minute_peak": 600, "input_tokens_p50": 128, "input_tokens_p95": longest},
             "targets": {"p95_total_ms": 400},
