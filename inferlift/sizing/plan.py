@@ -338,7 +338,9 @@ def _notes(profile: Profile, peak: Figure, answered: Figure, mean: Figure | None
             notes.append("cost per 1000 is at the peak rate: the logs span less than a day, the real mean is not known")
         else:
             least = best.cost_per_hour.value / (peak.value * 3600) * 1000
-            notes.append(f"at the peak rate 1000 requests would cost {least:.4f} {profile.budget.currency}")
+            notes.append(
+                f"at the peak rate the hosts would cost {least:.4f} {profile.budget.currency} per 1000 requests"
+            )
     if best.served is not None and best.served.sessions is not None:
         room = best.served.sessions * best.served.copies * best.replicas
         if asked.in_flight_peak > room:
@@ -355,7 +357,9 @@ def _notes(profile: Profile, peak: Figure, answered: Figure, mean: Figure | None
         notes.append(_without_reserved_price(profile, best))
     if best.served is not None and best.served.beyond:
         notes.append(f"the prediction goes beyond what it was fitted on: {best.served.beyond}")
-    notes.append("costs are of compute alone: no disks, addresses, traffic or load balancer")
+    notes.append(
+        "offers are compared by the cost of their hosts; disks, traffic and the rest are counted for the choice"
+    )
     return tuple(notes)
 
 
