@@ -23,7 +23,7 @@ from inferlift.profile import Profile
 from inferlift.sizing import batching, compat, hardware, image_tokens
 from inferlift.sizing.capacity import day_curve, mean_rps, peak_rps, to_answer
 from inferlift.sizing.chain import Question, chain
-from inferlift.sizing.choice import COST, ZONES, Row, Terms, compare, preference, result, row
+from inferlift.sizing.choice import COST, NOT_NAMED, ZONES, Row, Terms, compare, preference, result, row
 from inferlift.sizing.copies import Known
 from inferlift.sizing.cost import mean_of_day
 from inferlift.sizing.memory import most_sessions, weights_bytes
@@ -167,11 +167,17 @@ def _countable_images(profile: Profile) -> None:
 
 def _fits_nowhere(profile: Profile, rows: Sequence[Row]) -> DeclarationError:
     grouped: dict[str, list[str]] = {}
+    other = {found.offer.gpu or "cpu" for found in rows if found.why.endswith(NOT_NAMED)}
     for found in rows:
-        grouped.setdefault(found.why, []).append(found.name)
+        if not found.why.endswith(NOT_NAMED):
+            grouped.setdefault(found.why, []).append(found.name)
     # what is too small says more than what was left out
     ordered = sorted(grouped.items(), key=lambda pair: not pair[0].startswith("needs"))
     told = [f"{names[0]}{' and others' if len(set(names)) > 1 else ''}: {why}" for why, names in ordered]
+    if other:
+        asked = ", ".join(profile.operations.hardware)
+        which = "the others have" if told else f"no offer has {asked}; there are"
+        told.append(f"{which} {', '.join(sorted(other))}, not among operations.hardware ({asked})")
     return DeclarationError(
         f"{profile.model.name} fits no offer of the target {profile.target}",
         why="; ".join(told[:5]) + (f"; and {len(told) - 5} more reasons" if len(told) > 5 else ""),

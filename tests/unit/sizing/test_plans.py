@@ -106,9 +106,16 @@ def test_a_model_that_fits_nowhere_is_refused_with_numbers_and_what_to_change() 
     huge = changed("llm-13b", model={"parameters_total": 10**13, "weight_bits": 16.0, "weight_format": None})
     with pytest.raises(DeclarationError, match="fits no offer") as caught:
         planned(huge, None)
-    assert "not among operations.hardware" in caught.value.why
+    assert "the others have A100, B200" in caught.value.why
+    assert "not among operations.hardware (A10G)" in caught.value.why
     assert "GiB of GPU memory" in caught.value.why
     assert "weight_format" in str(caught.value.next_command)
+
+
+def test_hardware_that_no_offer_has_is_named_with_what_there_is() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        planned(changed("llm-13b", operations={"hardware": ["MI300X"]}), None)
+    assert caught.value.why.startswith("no offer has MI300X; there are A100, A10G")
 
 
 @pytest.mark.parametrize(
