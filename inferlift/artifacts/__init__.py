@@ -41,7 +41,7 @@ from inferlift.artifacts.planning import (
     TimelineStep,
 )
 from inferlift.artifacts.sizing import Alternative, Memory, Offer, OfferResult, Serving, Sizing, Unreachable
-from inferlift.artifacts.world import Contract, Host, Route, World
+from inferlift.artifacts.world import Contract, Host, Jump, Route, World
 
 __all__ = [
     "Alternative",
@@ -70,6 +70,7 @@ __all__ = [
     "Images",
     "Interval",
     "ItemRate",
+    "Jump",
     "LineChange",
     "LoadRun",
     "LogQuality",
