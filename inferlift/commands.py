@@ -254,14 +254,21 @@ def rollback(profile: str, *, verbose: bool = False) -> int:
 
 
 def destroy(profile: str, *, delete_data: bool = False, verbose: bool = False) -> int:
+    from inferlift import provision
     from inferlift.teardown import destroy as remove
 
-    with session(place(profile), f"destroy --profile {profile}", verbose=verbose) as ctx:
-        return _left(
-            remove(ctx, delete_data=delete_data),
-            "the fleet",
-            f"./invoke lab down --profile {profile} (the old world too)",
-        )
+    where = place(profile)
+    then = f"./invoke lab down --profile {profile} (the old world too)"
+    if where.profile.lab is None:
+        then = f"./invoke deploy --profile {profile} (all of it anew)"
+    with session(where, f"destroy --profile {profile}", verbose=verbose) as ctx:
+        left = remove(ctx, delete_data=delete_data)
+        held = [] if left or delete_data else provision.kept(f"{where.owner}/fleet", ctx.folder)
+        if held:
+            told = "".join(f"\n  {line}" for line in held)
+            print(f"kept, since it holds data:{told}")
+            then = f"./invoke destroy --profile {profile} --delete-data (that too), or {then}"
+        return _left(left, "the fleet, but for that," if held else "the fleet", then)
 
 
 def lab(action: str, profile: str, *, verbose: bool = False) -> int:

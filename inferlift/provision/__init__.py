@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         check_before_spending,
         expires,
         expiring,
+        kept,
         lift_expiry,
         lock_images,
     )
@@ -43,7 +44,7 @@ _HOMES = {
     "fleet_document": "desired", "in_words": "desired", "Tools": "models", "WorldHosts": "models",
     "power_off": "power", "power_on": "power",
     **dict.fromkeys(
-        ("Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "lift_expiry", "lock_images"),
+        ("Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "kept", "lift_expiry", "lock_images"),
         "spending",
     ),
 }  # fmt: skip
@@ -62,6 +63,7 @@ __all__ = [
     "expiring",
     "fleet_document",
     "in_words",
+    "kept",
     "lift_expiry",
     "lock_images",
     "power_off",

@@ -95,6 +95,18 @@ def lift_expiry(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) ->
     target.lift_expiry(desired, workdir, tools, public_key(ssh_key(workdir)), say)
 
 
+def kept(label: str, workdir: Path) -> list[str]:
+    """What of a removed fleet holds data, and goes on costing: asked of AWS. The lab keeps nothing."""
+    from inferlift.provision.aws import listing, notes
+    from inferlift.provision.aws.session import Session
+
+    if not notes.is_here(label, workdir):
+        return []
+    session = Session()
+    things = [t for region in notes.regions(workdir) for t in listing.left(label, region, session)]
+    return [f"{t} ({t.id}, {t.region})" for t in things if t.data]
+
+
 def lock_images(workdir: Path, images: dict[str, dict[str, str]]) -> None:
     """Images of a lock file, as site -> role -> id: what is made in this work folder from now on boots them."""
     from inferlift.provision.aws import notes
