@@ -32,10 +32,11 @@ def deploy(
     load_origin: bool = False,
     verbose: bool = False,
 ) -> int:
-    from inferlift import lockfile
+    from inferlift import lockfile, provision
     from inferlift.plan import approver
 
     where = place(profile, target)
+    provision.ready(where.profile)
     given = None if locked is None else callers(locked).resolve()
     if given is not None:
         lockfile.read(given)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         kept,
         lift_expiry,
         lock_images,
+        ready,
     )
     from inferlift.provision.targets import (
         apply_fleet,
@@ -44,7 +45,10 @@ _HOMES = {
     "fleet_document": "desired", "in_words": "desired", "Tools": "models", "WorldHosts": "models",
     "power_off": "power", "power_on": "power",
     **dict.fromkeys(
-        ("Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "kept", "lift_expiry", "lock_images"),
+        (
+            "Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "kept", "lift_expiry",
+            "lock_images", "ready",
+        ),
         "spending",
     ),
 }  # fmt: skip
@@ -71,6 +75,7 @@ __all__ = [
     "preview_fleet",
     "read_fleet",
     "read_world",
+    "ready",
     "settle",
     "verify_fleet",
     "verify_world",
