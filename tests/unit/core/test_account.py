@@ -7,7 +7,8 @@ import pytest
 from inferlift.artifacts import Check
 from inferlift.declaration import load
 from inferlift.errors import DeclarationError
-from inferlift.place import deployable
+from inferlift.migration import ORDER, looking, stages
+from inferlift.place import deployable, place
 from inferlift.profile import ROOT
 from inferlift.provision.aws.bill import Billed
 from inferlift.stages import _account
@@ -69,3 +70,17 @@ def test_what_can_only_be_planned_names_both_ways_on(name: str) -> None:
         deployable(load(name, ROOT).profile, name)
     assert f"./invoke plan --profile {name}" in caught.value.next_command
     assert "--profile demo-aws" in caught.value.next_command
+
+
+def test_stages_that_make_no_sense_for_a_queue_say_why() -> None:
+    where = place("batch")
+    with looking(where, "test") as ctx:
+        reasons = {name: stage.applicable(ctx) for name, stage in stages().items()}
+    assert [name for name in ORDER if reasons[name] is None] == ["size", "poc"]
+    for name in ("load", "migrate", "scale", "switch", "watch"):
+        assert "jobs wait in a queue" in (reasons[name] or "")
+
+
+def test_all_of_them_make_sense_for_hosts() -> None:
+    with looking(place("demo-aws"), "test") as ctx:
+        assert {stage.applicable(ctx) for stage in stages().values()} == {None}
