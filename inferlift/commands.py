@@ -168,14 +168,21 @@ def plan(profile: str, target: str | None = None, *, as_json: bool = False) -> i
     from inferlift.plan import show
 
     where = place(profile, target, planning=True)
-    if where.profile.target != "aws":  # there a plan says what a fleet would be, also of what cannot be moved yet
+    refused = None
+    try:
         deployable(where.profile, profile)
+    except DeclarationError as error:
+        if where.profile.target != "aws":
+            raise
+        refused = error  # there a plan says what a fleet would be, also of what cannot be moved yet
     with looking(where, f"plan --profile {profile}") as ctx:
         lines, document = show(ctx)
         if as_json:
             print(json.dumps({"ok": True, "verdict": document["verdict"], "figures": _numbers(ctx), "plan": document}))
         else:
             print("\n".join(lines))
+            if refused is not None:
+                print(f"deploy    refused: {refused.what}; {refused.why}")
     return 0
 
 
