@@ -34,10 +34,11 @@ def deploy(
     detach: bool = False,
     verbose: bool = False,
 ) -> int:
-    from inferlift import lockfile
+    from inferlift import lockfile, provision
     from inferlift.plan import approver
 
     where = place(profile, target)
+    provision.ready(where.profile)
     given = None if locked is None else callers(locked).resolve()
     if given is not None:
         lockfile.read(given)
@@ -187,14 +188,21 @@ def plan(profile: str, target: str | None = None, *, as_json: bool = False) -> i
     from inferlift.plan import show
 
     where = place(profile, target, planning=True)
-    if where.profile.target != "aws":  # there a plan says what a fleet would be, also of what cannot be moved yet
+    refused = None
+    try:
         deployable(where.profile, profile)
+    except DeclarationError as error:
+        if where.profile.target != "aws":
+            raise
+        refused = error  # there a plan says what a fleet would be, also of what cannot be moved yet
     with looking(where, f"plan --profile {profile}") as ctx:
         lines, document = show(ctx)
         if as_json:
             print(json.dumps({"ok": True, "verdict": document["verdict"], "figures": _numbers(ctx), "plan": document}))
         else:
             print("\n".join(lines))
+            if refused is not None:
+                print(f"deploy    refused: {refused.what}; {refused.why}")
     return 0
 
 
@@ -354,14 +362,21 @@ def rollback(profile: str, *, verbose: bool = False) -> int:
 
 
 def destroy(profile: str, *, delete_data: bool = False, verbose: bool = False) -> int:
+    from inferlift import provision
     from inferlift.teardown import destroy as remove
 
-    with session(place(profile), f"destroy --profile {profile}", verbose=verbose) as ctx:
-        return _left(
-            remove(ctx, delete_data=delete_data),
-            "the fleet",
-            f"./invoke lab down --profile {profile} (the old world too)",
-        )
+    where = place(profile)
+    then = f"./invoke lab down --profile {profile} (the old world too)"
+    if where.profile.lab is None:
+        then = f"./invoke deploy --profile {profile} (all of it anew)"
+    with session(where, f"destroy --profile {profile}", verbose=verbose) as ctx:
+        left = remove(ctx, delete_data=delete_data)
+        held = [] if left or delete_data else provision.kept(f"{where.owner}/fleet", ctx.folder)
+        if held:
+            told = "".join(f"\n  {line}" for line in held)
+            print(f"kept, since it holds data:{told}")
+            then = f"./invoke destroy --profile {profile} --delete-data (that too), or {then}"
+        return _left(left, "the fleet, but for that," if held else "the fleet", then)
 
 
 def lab(action: str, profile: str, *, verbose: bool = False) -> int:

@@ -42,7 +42,7 @@ from inferlift.artifacts.planning import (
     TimelineStep,
 )
 from inferlift.artifacts.sizing import Alternative, Memory, Offer, OfferResult, Serving, Sizing, Unreachable
-from inferlift.artifacts.world import Contract, Host, Route, World
+from inferlift.artifacts.world import Contract, Host, Jump, Route, World
 
 __all__ = [
     "Alternative",
@@ -72,6 +72,7 @@ __all__ = [
     "Interval",
     "ItemRate",
     "Judgement",
+    "Jump",
     "LineChange",
     "LoadRun",
     "LogQuality",

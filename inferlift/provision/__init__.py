@@ -22,8 +22,10 @@ if TYPE_CHECKING:
         check_before_spending,
         expires,
         expiring,
+        kept,
         lift_expiry,
         lock_images,
+        ready,
     )
     from inferlift.provision.targets import (
         apply_fleet,
@@ -44,7 +46,10 @@ _HOMES = {
     "fleet_document": "desired", "in_words": "desired", "Tools": "models", "WorldHosts": "models",
     "power_off": "power", "power_on": "power",
     **dict.fromkeys(
-        ("Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "lift_expiry", "lock_images"),
+        (
+            "Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "kept", "lift_expiry",
+            "lock_images", "ready",
+        ),
         "spending",
     ),
 }  # fmt: skip
@@ -63,6 +68,7 @@ __all__ = [
     "expiring",
     "fleet_document",
     "in_words",
+    "kept",
     "lift_expiry",
     "lock_images",
     "power_off",
@@ -70,6 +76,7 @@ __all__ = [
     "preview_fleet",
     "read_fleet",
     "read_world",
+    "ready",
     "settle",
     "staying_hosts",
     "verify_fleet",

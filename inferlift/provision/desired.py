@@ -53,8 +53,11 @@ def in_words(desired: DesiredFleet) -> list[str]:
     if desired.aws is not None and (queue := desired.aws.batch) is not None:
         types = ", ".join(queue.instance_types)
         return [f"a queue on at most {queue.max_vcpus} {queue.market} vCPUs ({types}); hosts while there are jobs"]
-    return [
+    hours = desired.aws.settings.expires_hours if desired.aws is not None else None
+    ends = [] if hours is None else [f"AWS itself takes them away after {hours} hours, until users are to be moved"]
+    hosts = [
         f"{g.count} {g.role} host{'s' if g.count > 1 else ''}, "
         + (f"{g.instance_type} {g.market} in {g.site}" if g.instance_type else f"{g.cpus:g} CPU each")
         for g in desired.groups
     ]
+    return hosts + ends
