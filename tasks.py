@@ -719,14 +719,21 @@ def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, 
     _guard(work)
 
 
-@task(positional=["name"], help={"name": "deploy, sizing, load, audit, aws, hosts, switch or watch", **_JSON})
-def bench(c: Context, name: str, json: bool = False) -> None:
+@task(
+    positional=["name"],
+    help={
+        "name": "deploy, sizing, load, audit, aws, hosts, switch or watch",
+        **_JSON,
+        "soak": "with load: instead, 1,000,001 requests counted and ten minutes of soak",
+    },
+)
+def bench(c: Context, name: str, json: bool = False, soak: bool = False) -> None:
     """Measure what the project promises, with its peers in the same run."""
 
     def work() -> int:
         from inferlift.development import bench as run
 
-        return run(ROOT, name, as_json=json)
+        return run(ROOT, name, as_json=json, soak=soak)
 
     _guard(work)
 
