@@ -16,6 +16,7 @@ TASKS = {
     "batch": "batch",
     "demo": "chat",
     "demo-image": "image",
+    "demo-image-small": "image",
     "demo-small": "chat",
     "image-edge": "image",
     "llm-13b": "chat",
@@ -103,7 +104,7 @@ def test_only_the_batch_may_be_interrupted() -> None:
     assert [name for name in TASKS if profile(name).interruptible] == ["batch"]
 
 
-@pytest.mark.parametrize("name", sorted(set(TASKS) - {"demo", "demo-small"}))
+@pytest.mark.parametrize("name", sorted(set(TASKS) - {"demo", "demo-small", "demo-image", "demo-image-small"}))
 def test_assumed_traffic_says_so(name: str) -> None:
     text = (ROOT / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")
     assert "assumption" in text.partition("requests:")[2].partition("\n\n")[0]
