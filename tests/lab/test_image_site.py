@@ -94,6 +94,12 @@ async def test_what_is_no_picture_is_refused_and_others_are_not_hurt(site: Site)
     assert [status for status, _, _ in answers] == [400, 400, 400, 200]
 
 
+def test_a_gpu_that_a_container_cannot_show_is_said_and_nothing_is_refused(site: Site) -> None:
+    done = site.play("gateway-1", inferlift_gpu_expected="L4")
+    assert any("the plan counts on L4" in line for line in done.skipped)
+    assert done.changed == 0
+
+
 # --- batches ---------------------------------------------------------------------------------------------------
 
 
