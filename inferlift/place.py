@@ -56,10 +56,10 @@ def _deployable(profile: Profile, name: str) -> None:
             why="this version moves workloads into the local lab",
             next_command=f"{plan}, or ./invoke deploy --profile demo",
         )
-    if profile.task != "chat":
+    if profile.task not in ("chat", "image"):
         raise DeclarationError(
             f"the task {profile.task} can be planned, not yet deployed",
-            why="the lab's old world is a chat service",
+            why="the lab's old worlds are a chat service and an image service",
             next_command=f"{plan}, or ./invoke deploy --profile demo",
         )
 
