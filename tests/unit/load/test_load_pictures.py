@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import io
 import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlift.errors import DeclarationError
+from inferlift.load.client import LoadPlan, run
+from inferlift.load.parity import parity, parse_recorded
 from inferlift.load.pictures import Pictures, Read, load_pictures
-from inferlift.load.plan import LoadPlan
+from inferlift.load.probe import complete, once
+from inferlift.load.quality import assess
 from inferlift.load.target import Target
+from inferlift.load.users import follow
 from inferlift.profile import ROOT
 
 SHIPPED = ROOT / "profiles" / "demo-image" / "lines.jsonl"
@@ -83,3 +93,96 @@ def test_a_wrong_list_is_told_by_its_line(tmp_path: Path, line: str, words: str)
 def test_a_list_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="cannot be read"):
         load_pictures(tmp_path / "absent.jsonl")
+
+
+# --- against a service on loopback: a stand-in that knows each picture by its bytes ---------------------------------
+
+
+@pytest.fixture
+def service() -> Iterator[tuple[Target, dict[str, Any]]]:
+    known = {json.loads(Pictures([Path(c.prompt)]).body(0))["image"]: c.answer for c in load_pictures(SHIPPED)}
+    state: dict[str, Any] = {"wrong": "", "asked": 0, "numbered": False}
+
+    class StandIn(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            image = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["image"]
+            state["asked"] += 1
+            body = json.dumps(
+                {"text": str(state["asked"]) if state["numbered"] else state["wrong"] or known[image], "kind": None}
+            ).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), StandIn)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield Target("127.0.0.1", "127.0.0.1", server.server_port, tls=False, route="/api/ocr", timeout_s=10), state
+    finally:
+        server.shutdown()
+
+
+def shipped() -> Pictures:
+    return Pictures([Path(case.prompt) for case in load_pictures(SHIPPED)])
+
+
+def test_a_load_run_counts_every_picture(service: tuple[Target, dict[str, Any]], tmp_path: Path) -> None:
+    target, state = service
+    found = run(LoadPlan(target, 50, [], tmp_path / "s.jsonl", users=4, protocol=shipped(), deadline_s=30))
+    assert (found.counts.ok, found.counts.errors, state["asked"]) == (50, {}, 50)
+    assert found.total.n == 50
+
+
+def test_quality_is_the_exact_text(service: tuple[Target, dict[str, Any]]) -> None:
+    target, state = service
+    cases = load_pictures(SHIPPED)
+    assert assess(target, cases, protocol=shipped()).share == 1
+    state["wrong"] = "Invoice 2026-923 "
+    seen = assess(target, cases, protocol=shipped())
+    assert (seen.n, seen.correct) == (40, 1)  # white space around an answer is no part of it
+
+
+def test_a_probe_sends_pictures(service: tuple[Target, dict[str, Any]]) -> None:
+    target, state = service
+    assert all(check.ok for check in complete(target, 3, print, protocol=shipped()))
+    assert once(target, protocol=shipped()).ok
+    assert state["asked"] == 4
+
+
+def test_the_replay_compares_texts(service: tuple[Target, dict[str, Any]]) -> None:
+    target, state = service
+    log = "\n".join(
+        json.dumps({"uri": "/api/ocr", "status": 200, "body": shipped().body(i).decode()}) for i in range(5)
+    )
+    recorded = parse_recorded(log, known_by=Pictures.recorded)
+    assert len(recorded) == 5
+    assert parse_recorded(log) == ()
+    assert all(case.same for case in parity(target, target, recorded, print, reads=Read))
+    state["asked"], state["numbered"] = 0, True
+    assert not parity(target, target, recorded, print, reads=Read)[-1].same  # no two answers are alike
+
+
+async def test_the_labs_users_send_pictures(service: tuple[Target, dict[str, Any]]) -> None:
+    target, _ = service
+    files = [case.prompt for case in load_pictures(SHIPPED)]
+    config = {
+        "name": "127.0.0.1", "port": target.port, "tls": False, "route": "/api/ocr", "pictures": files,
+        "rate": 40, "limit_s": 30,
+    }  # fmt: skip
+    out = io.StringIO()
+    end = asyncio.Event()
+    users = asyncio.create_task(follow(config, out, end))
+    while out.getvalue().count("\n") < 6 and not users.done():
+        await asyncio.sleep(0.01)
+    end.set()
+    await users
+    seen = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert len(seen) >= 6
+    assert all(record["ok"] for record in seen)
