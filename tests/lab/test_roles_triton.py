@@ -8,6 +8,7 @@ import json
 import shutil
 import socket
 import statistics
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
