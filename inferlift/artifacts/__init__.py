@@ -20,6 +20,7 @@ from inferlift.artifacts.cutover import (
 from inferlift.artifacts.evidence import Evidence, LogQuality, Percentiles, RouteFigures, TrafficShape, Trigger
 from inferlift.artifacts.fleet import (
     Configured,
+    Delivered,
     DesiredFleet,
     Endpoint,
     Fleet,
@@ -58,6 +59,7 @@ __all__ = [
     "Costs",
     "Counts",
     "Cutover",
+    "Delivered",
     "DesiredFleet",
     "Endpoint",
     "Evidence",

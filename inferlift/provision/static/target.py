@@ -92,7 +92,8 @@ def destroy(label: str, workdir: Path, say: Say) -> list[str]:
         try:
             left = _ask(host, "release", asked, timeout_s=600)["left"]
         except InferliftError as error:
-            return [f"{host.name} ({host.address}): {error.what}; what was put there is still there"]
+            why = f" ({error.why})" if error.why else ""
+            return [f"{host.name} ({host.address}): {error.what}{why}; what was put there is still there"]
         return [f"{host.name} ({host.address}): {line}" for line in left]
 
     left: list[str] = []
