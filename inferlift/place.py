@@ -53,7 +53,9 @@ def _deployable(profile: Profile, name: str) -> None:
     if profile.target == "aws" or profile.lab is None:
         raise DeclarationError(
             f"the target {profile.target} can be planned, not yet deployed to",
-            why="this version moves workloads into the local lab",
+            why="the old side is the lab's in this version, and the profile has no `lab:` section"
+            if profile.target == "static"
+            else "this version moves workloads into the local lab",
             next_command=f"{plan}, or ./invoke deploy --profile demo",
         )
     if profile.data.state == "read-write" and profile.data.freeze is None:
