@@ -14,7 +14,9 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if TYPE_CHECKING:
     from inferlift.provision.models import Tools, WorldHosts
+    from inferlift.provision.plan import fleet_in_words
     from inferlift.provision.power import power_off, power_on
+    from inferlift.provision.static.target import staying_hosts
     from inferlift.provision.targets import (
         apply_fleet,
         apply_world,
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
         read_fleet,
         read_world,
         settle,
-        staying_hosts,
         verify_fleet,
         verify_world,
     )
@@ -38,6 +39,7 @@ __all__ = [
     "destroy_fleet",
     "destroy_world",
     "drift_fleet",
+    "fleet_in_words",
     "power_off",
     "power_on",
     "preview_fleet",
@@ -55,6 +57,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    homes = {"Tools": "models", "WorldHosts": "models", "power_off": "power", "power_on": "power"}
+    homes = {
+        "Tools": "models", "WorldHosts": "models", "power_off": "power", "power_on": "power",
+        "fleet_in_words": "plan", "staying_hosts": "static.target",
+    }  # fmt: skip
     module = homes.get(name, "targets")
     return getattr(import_module(f"{__name__}.{module}"), name)

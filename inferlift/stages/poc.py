@@ -29,8 +29,11 @@ class PocStage(Stage):
         }
 
     def preview(self, ctx: Context) -> list[str]:
-        wanted = _fleet.desired(ctx, poc=1)
-        return [f"{g.count} {g.role} host{'s' if g.count > 1 else ''}, {g.cpus} CPU each" for g in wanted.groups]
+        from inferlift import provision
+
+        lines = provision.fleet_in_words(_fleet.desired(ctx, poc=1), ctx.folder)
+        there = ctx.profile.registry
+        return lines if there is None else [*lines, f"push the image to {there.address}, pull it on the model hosts"]
 
     def run(self, ctx: Context) -> Service:
         return _fleet.serve(ctx, _fleet.desired(ctx, poc=1))

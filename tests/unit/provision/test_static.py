@@ -158,7 +158,7 @@ def test_a_silent_host_is_left_over_and_named(tmp_path: Path, monkeypatch: pytes
     fleet = target.read("l", tmp_path)
     assert fleet is not None
     assert len(fleet.hosts) == 2  # who does not answer may still be ours
-    assert [h.name for h in target.staying("l", tmp_path)] == ["model-1"]
+    assert [h.name for h in target.staying_hosts("l", tmp_path)] == ["model-1"]
     assert [c.ok for c in target.verify(fleet)] == [True, False]
     left = target.destroy("l", tmp_path, lambda line: None)
     assert left == ["model-2 (10.0.0.2): model-2 does not answer; what was put there is still there"]
