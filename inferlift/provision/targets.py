@@ -1,7 +1,7 @@
 """The lab as a target: the desired fleet and the old world made, read, verified and removed.
 
-Documents for AWS and own hosts, and work folders with such a fleet, go to `aws/target.py`, `static/target.py`. Making goes through
-Pulumi; reading and verifying ask podman by label, so that the changer does not judge itself.
+Documents for AWS and own hosts, and work folders with such a fleet, go to `aws/target.py`, `static/target.py`.
+Making goes through Pulumi; reading and verifying ask podman by label, so that the changer does not judge itself.
 """
 
 from __future__ import annotations
@@ -208,10 +208,8 @@ def settle(workdir: Path, tools: Tools, say: Say) -> None:
 
 
 def destroy_fleet(label: str, workdir: Path, tools: Tools, say: Say, *, delete_data: bool = False) -> list[str]:
-    """Remove the fleet and all that carries its label. Returns what is left: empty when a new listing finds nothing.
-
-    On AWS what holds data stays and is named, unless `delete_data`; the lab keeps nothing. Own hosts are given back.
-    """
+    """Remove the fleet and all with its label. Returns what is left: empty when a new listing finds nothing.
+    On AWS what holds data stays and is named, unless `delete_data`; the lab keeps nothing. Own hosts are given back."""
     if own_notes.is_here(label, workdir):
         return own.destroy(label, workdir, say)
     if notes.is_here(label, workdir):
