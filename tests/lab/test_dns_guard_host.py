@@ -104,10 +104,11 @@ def test_killed_with_users_half_way_the_guard_takes_them_back(at: At, monkeypatc
         assert again == 0
         settings = {"kind": "powerdns", "url": api, "key": "env:DNS_KEY", "zone": "demo.test"}
         (at.folder / "dns.json").write_text(json.dumps(settings))
+        words = ["switch", "--name", site.NAME, "--old", OLD, "--new", NEW, "--dns", str(at.folder / "dns.json")]
+        words += ["--gate", "true", "--authority", bridge, "--resolver", bridge, "--dns-port", str(server.port)]
+        words += ["--steps", "10,100", "--ttl", "60", "--owner", OWNER]
         operator = subprocess.Popen(
-            [str(ROOT / ".venv/bin/python"), "-m", "inferlift", "switch", "--name", site.NAME, "--old", OLD,
-             "--new", NEW, "--dns", str(at.folder / "dns.json"), "--gate", "true", "--authority", bridge,
-             "--resolver", bridge, "--dns-port", str(server.port), "--steps", "10,100", "--ttl", "60", "--owner", OWNER],
+            [str(ROOT / ".venv/bin/python"), "-m", "inferlift", *words],
             cwd=ROOT, env={**os.environ, "INFERLIFT_CWD": str(at.folder)}, start_new_session=True,
         )  # fmt: skip
         look = PowerDns(
