@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import configured_site as site
 import pytest
@@ -130,10 +131,15 @@ def test_killed_with_users_half_way_the_guard_takes_them_back(at: At, monkeypatc
         journal = look.read(site.NAME).journal
         assert journal is not None
         assert (journal.run, journal.phase, journal.owner) == (guard.RUN, "rolled-back", OWNER)
-    told = json.loads(ssh.run(at.monitor, f"cat {guard.STATE}").stdout)
-    assert "node away" in told["rolled_back"]["why"]
+    # it writes its own record after the zone's
+    assert answers.wait_visible(lambda: "rolled_back" in told(at), timeout_s=20, every_s=0.3) is not None
+    assert "node away" in told(at)["rolled_back"]["why"]
     assert ssh.run(at.monitor, "ps -o user= -C python3").stdout.split() == ["inferlift-guard"[:7] + "+"]
     assert server.secret not in ssh.run(at.monitor, "journalctl -o cat --no-pager").stdout
+
+
+def told(at: At) -> Any:
+    return json.loads(ssh.run(at.monitor, f"cat {guard.STATE}").stdout)
 
 
 def _stepping(look: PowerDns) -> bool:
