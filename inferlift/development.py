@@ -65,7 +65,7 @@ def test(root: Path, *, unit: bool = False, lab: bool = False, long: bool = Fals
     return 0
 
 
-BENCHES = ("deploy", "sizing", "load", "audit", "aws", "hosts", "switch")
+BENCHES = ("deploy", "sizing", "load", "audit", "aws", "hosts", "switch", "watch")
 
 
 def bench(root: Path, name: str, *, as_json: bool = False, soak: bool = False) -> int:
