@@ -34,8 +34,8 @@ def ensure(ctx: Context, world: World) -> Guarded:
     if backend is None:
         return Guarded(why=why)
     service = _fleet.current(ctx)
-    monitor, lab, hook = service.fleet.by_role("monitor")[0], ctx.profile.target == "lab", ctx.profile.switch.webhook
-    every_s = 5.0 if lab else 15.0
+    monitor, hook = service.fleet.by_role("monitor")[0], ctx.profile.switch.webhook
+    every_s = 5.0 if ctx.profile.lab is not None else 15.0
     secrets = {"prometheus-password": "guard_prometheus_password"}
     references = {"guard_prometheus_password": service.monitor_password}
     for name, reference in (("key", key), ("webhook", hook)):
