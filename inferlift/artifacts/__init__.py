@@ -21,6 +21,7 @@ from inferlift.artifacts.cutover import (
 from inferlift.artifacts.evidence import Evidence, LogQuality, Percentiles, RouteFigures, TrafficShape, Trigger
 from inferlift.artifacts.fleet import (
     Configured,
+    Delivered,
     DesiredFleet,
     Endpoint,
     Fleet,
@@ -59,6 +60,7 @@ __all__ = [
     "Costs",
     "Counts",
     "Cutover",
+    "Delivered",
     "DesiredFleet",
     "Endpoint",
     "Evidence",

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         lock_images,
         ready,
     )
+    from inferlift.provision.static.target import staying_hosts
     from inferlift.provision.targets import (
         apply_fleet,
         apply_world,
@@ -37,14 +38,13 @@ if TYPE_CHECKING:
         read_fleet,
         read_world,
         settle,
-        staying_hosts,
         verify_fleet,
         verify_world,
     )
 
 _HOMES = {
     "fleet_document": "desired", "in_words": "desired", "Tools": "models", "WorldHosts": "models",
-    "power_off": "power", "power_on": "power",
+    "power_off": "power", "power_on": "power", "staying_hosts": "static.target",
     **dict.fromkeys(
         (
             "Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "kept", "lift_expiry",

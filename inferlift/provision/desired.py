@@ -6,6 +6,7 @@ What differs between targets is decided here, so that no stage asks which target
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from inferlift.artifacts import DesiredFleet, HostGroup, Sizing
 from inferlift.profile import Profile
@@ -48,8 +49,12 @@ def fleet_document(
     )  # fmt: skip
 
 
-def in_words(desired: DesiredFleet) -> list[str]:
-    """Its hosts, or its queue, in lines for people."""
+def in_words(desired: DesiredFleet, workdir: Path) -> list[str]:
+    """Its hosts, or its queue, in lines for people. Looks at nothing but what is noted in `workdir`."""
+    if desired.static is not None:
+        from inferlift.provision.static import target as own
+
+        return own.preview(desired, workdir)
     if desired.aws is not None and (queue := desired.aws.batch) is not None:
         types = ", ".join(queue.instance_types)
         return [f"a queue on at most {queue.max_vcpus} {queue.market} vCPUs ({types}); hosts while there are jobs"]
