@@ -43,6 +43,8 @@ class HourFigures(Artifact):
     n: int
     errors: int
     latency: Percentiles
+    statuses: dict[str, int] | None = None
+    sent_bytes: int | None = None  # null where none is logged; by the hour of the stamp
 
 
 class Extrapolation(Artifact):
@@ -134,6 +136,10 @@ class GpuUse(Artifact):
     power_mean_w: float | None
     without_value: int  # samples that say [N/A] or the like
     seconds: float | None  # covered; null where the readings carry no time
+    # true: the figures are of the readings in the log's own time; false: none lies in it; null: no times to tell by
+    matched: bool | None = None
+    start: datetime | None = None
+    end: datetime | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -218,6 +224,10 @@ class Evidence(Artifact):
     other_routes: tuple[RouteFigures, ...] = ()
     hours: tuple[HourFigures, ...] = ()
     in_flight_curve: tuple[tuple[float, int], ...] = ()  # (seconds since start, most in flight in that slice)
+    # the least and the most that may have been in flight at once, where stamps are whole seconds; null where they are
+    # finer, so that in_flight_peak is exact
+    in_flight_bounds: tuple[int, int] | None = None
+    rate_curve: tuple[tuple[float, float], ...] = ()  # (seconds since start, inference requests a second in that slice)
     at_1000: Extrapolation | None = None
     findings: tuple[Finding, ...] = ()  # software first
     sent_bytes: int | None = None

@@ -16,7 +16,7 @@ SCRIPTS = "/usr/local/lib/inferlift"
 ROLES = {
     "gateway": ("base", "gateway"),
     "model": ("base", "nvidia", "scratch", "weights", "llamacpp", "triton", "ray", "vllm", "container"),
-    "monitor": ("base", "monitor"),
+    "monitor": ("base", "monitor", "guard"),
 }
 
 

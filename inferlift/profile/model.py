@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from inferlift.profile import servers
 from inferlift.profile.base import Positive, Section, Share, impossible
 from inferlift.profile.formats import (
     average_bits,
@@ -160,8 +161,22 @@ def _bits(name: str, told: dict[str, Any]) -> float:
 
 
 class Server(Section):
-    kind: Literal["llamacpp", "vllm", "triton", "container"] = Field(
-        "llamacpp", description="what serves the model; container: the user's own image"
+    kind: Annotated[str, AfterValidator(servers.known)] = Field(
+        "llamacpp",
+        description="what serves the model; container: the user's own image",
+        json_schema_extra={"enum": list(servers.servers())},
+    )
+    image: str | None = Field(
+        None, pattern=r".+@sha256:[0-9a-f]{64}$", description="the server's own image by digest; null: from packages"
+    )
+    requirements: str | None = Field(
+        None, description="path of a requirements file with hashes that pins the server (vllm; with ray over hosts)"
+    )
+    code: str | None = Field(
+        None, description="triton: folder with the model's model.py and config.pbtxt; null: text_line, which is shipped"
+    )
+    driver_repository: str | None = Field(
+        None, description="path of NVIDIA's apt repository as a deb822 stanza; null: the distribution's own driver"
     )
     arch: Literal["x86_64", "arm64", "any"] = Field(
         "x86_64", description="what the server's image and wheels are built for; any: both"
@@ -181,3 +196,8 @@ class Server(Section):
     hybrid_kv: bool = Field(
         False, description="windowed layers keep their window only; false: every layer is charged in full"
     )
+
+    @property
+    def engine(self) -> str:
+        """What the planner counts it as."""
+        return str(servers.servers()[self.kind]["sized_as"])

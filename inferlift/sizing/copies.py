@@ -126,7 +126,7 @@ def _copy(profile: Profile, gpu: Gpu, layout: Layout) -> Copy | str:
 def _at(profile: Profile, gpu: Gpu, layout: Layout, sessions: int, context: int) -> Copy | None:
     asked, model = profile.requests, profile.model
     images = image_context(profile)
-    kind = profile.server.kind
+    kind = profile.server.engine
     usual = predict(
         model, gpu, layout, engine=kind, input_tokens=asked.input_tokens_p50 + images,
         output_tokens=max(asked.output_tokens, 1), concurrency=sessions,

@@ -80,7 +80,7 @@ def need(
     where the model cannot be split so, the context is beyond the model, or the GPU lacks the KV format.
     """
     _possible(model, gpu, layout, sessions, context)
-    used = engine(engine_name or server.kind)
+    used = engine(engine_name or server.engine)
     parts = parts_of(model, server, used, gpu, layout, sessions, context)
     return Need(**parts, lines=_lines(model, server, used, gpu, layout, sessions, context, parts))  # type: ignore[arg-type]
 
@@ -90,14 +90,14 @@ def most_sessions(
 ) -> int:
     """How many sessions of `context` tokens fit at once, at most `limit`; 0 where not even one does."""
     _possible(model, gpu, layout, 1, context)
-    used = engine(server.kind)
+    used = engine(server.engine)
     return _most(lambda count: _fits(model, server, used, gpu, layout, count, context), limit)
 
 
 def longest_context(model: Model, server: Server, gpu: Gpu, layout: Layout, sessions: int) -> int:
     """How many tokens each of `sessions` can have, at most the model's; 0 where none fits."""
     _possible(model, gpu, layout, sessions, min(model.context, 1))
-    used = engine(server.kind)
+    used = engine(server.engine)
     return _most(lambda tokens: _fits(model, server, used, gpu, layout, sessions, tokens), model.context)
 
 

@@ -295,7 +295,9 @@ def _batching(profile: Profile, best: Row, answered: Figure) -> Any:
     if served.gpu is None or served.sessions is None:
         return None
     fits = most_sessions(profile.model, profile.server, served.gpu, served.layout, context_of(profile))
-    return batching.for_llm(profile.server.kind, fits=max(1, fits), needed=served.sessions, context=context_of(profile))
+    return batching.for_llm(
+        profile.server.engine, fits=max(1, fits), needed=served.sessions, context=context_of(profile)
+    )
 
 
 def _checks(profile: Profile, best: Row, offers: Sequence[Offer]) -> tuple[CompatCheck, ...]:

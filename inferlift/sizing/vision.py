@@ -35,7 +35,7 @@ def item_rate(
     if flops is None:
         return None
     if gpu is not None:
-        stack = STACK_OF_SERVER.get(profile.server.kind, "framework")
+        stack = STACK_OF_SERVER.get(profile.server.engine, "framework")
         share = offer.gpu_fraction
         return on_gpu(gpu, flops, batch=batch, stack=stack, weight_format=profile.model.weight_format, share=share,
                       item_bytes=item_bytes(profile))  # fmt: skip

@@ -82,6 +82,7 @@ def offers_of(profile: Profile) -> list[Offer]:
                 source=f"static.hosts: {host.name}, as declared", date="",
             )
             for host in profile.static.hosts
+            if host.role == "model"
         ]  # fmt: skip
     return list(offers(profile.target))
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import json
 import shutil
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +14,10 @@ from typing import Any
 import pytest
 from role_hosts import RoleHosts
 
-from inferlift import configure, ssh
+from inferlift import configure, ssh, toolchain
 from inferlift.artifacts import Configured
 from inferlift.errors import CheckFailed
 from inferlift.profile import ROOT
-from inferlift.toolchain.store import cache
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
@@ -29,8 +25,6 @@ LINE = ROOT / "playbooks" / "roles" / "triton" / "files" / "models" / "text_line
 TEXT = "Invoice 2026-118"
 SOURCE = "pypi://rapidocr==3.10.0/rapidocr/models/PP-OCRv6_rec_small.onnx"
 SHA = "6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884"
-WHEELS = Path(__file__).with_name("triton_wheels.txt")
-CHECK = {"file": "text_line/line.png", "input": "IMAGE", "output": "TEXT", "expected": TEXT}
 REQUESTS, USERS = 96, 16
 
 
@@ -40,12 +34,7 @@ class TritonHost:
         self.first: Configured | None = None
 
     def play(self, *tags: str, check: bool = False, **changes: object) -> Configured:
-        model = {
-            "name": "line",
-            "code": "text_line",
-            "weights": "/srv/weights/ocr/PP-OCRv6_rec_small.onnx",
-            "check": CHECK,
-        }
+        model = {"name": "line", "code": "text_line", "weights": "/srv/weights/ocr/PP-OCRv6_rec_small.onnx"}
         variables: dict[str, object] = {
             "inferlift_model_roles": ["weights", "triton"],
             "weights_folder": "/srv/weights",
@@ -96,7 +85,8 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonHost]:
     hosts = RoleHosts("triton", 41, folder)
     try:
         hosts.raise_hosts(["model-1"])
-        made = TritonHost(hosts, wheels())
+        toolchain.ensure(["triton-wheels"], print)
+        made = TritonHost(hosts, toolchain.wheel_folder("triton-wheels"))
         (folder / "load.py").write_text(LOAD)
         hosts.put("model-1", folder / "load.py", "/root/load.py")
         hosts.put("model-1", LINE, "/root/line.png")
@@ -106,18 +96,6 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonHost]:
     finally:
         hosts.sweep()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def wheels() -> Path:
-    """The server and what its model needs, from the package index, kept for the next run; hashes are pip's to check."""
-    folder = cache() / "wheels" / f"triton-{hashlib.sha256(WHEELS.read_bytes()).hexdigest()[:12]}"
-    if not folder.is_dir():
-        draft = folder.with_suffix(".draft")
-        options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--quiet", "--disable-pip-version-check"]
-        command = [sys.executable, "-m", "pip", "download", *options, "-d", str(draft), "-r", str(WHEELS)]
-        subprocess.run(command, check=True)
-        draft.rename(folder)
-    return folder
 
 
 def test_a_picture_goes_in_and_its_text_comes_out(triton: TritonHost) -> None:

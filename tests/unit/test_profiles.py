@@ -15,6 +15,7 @@ from inferlift.profile import ROOT, Profile
 TASKS = {
     "batch": "batch",
     "demo": "chat",
+    "demo-aws": "chat",
     "demo-image": "image",
     "demo-small": "chat",
     "image-edge": "image",
@@ -103,7 +104,7 @@ def test_only_the_batch_may_be_interrupted() -> None:
     assert [name for name in TASKS if profile(name).interruptible] == ["batch"]
 
 
-@pytest.mark.parametrize("name", sorted(set(TASKS) - {"demo", "demo-small"}))
+@pytest.mark.parametrize("name", sorted(set(TASKS) - {"demo", "demo-aws", "demo-small"}))
 def test_assumed_traffic_says_so(name: str) -> None:
     text = (ROOT / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")
     assert "assumption" in text.partition("requests:")[2].partition("\n\n")[0]
