@@ -93,6 +93,7 @@ class Reading:
     formats: Counter[str] = field(default_factory=Counter)
     zones: set[str] = field(default_factory=set)
     ask: set[str] = field(default_factory=set)
+    unread: str = ""  # a piece of the lines that no field of the format holds
     unstamped: int = 0
     steps_back: int = 0
     largest_step_back: int = 0
