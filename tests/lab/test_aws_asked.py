@@ -74,6 +74,13 @@ def test_no_capacity_moves_on_to_the_next_zone(cloud: standin.Cloud, session: Se
     assert [zone for _, zone in cloud.asked] == [f"{REGION}a", f"{REGION}b"], "the third zone is not asked"
 
 
+def test_no_capacity_in_two_zones_moves_on_twice(cloud: standin.Cloud, session: Session) -> None:
+    cloud.faults = {("CreateCapacityReservation", f"{REGION}{z}"): "InsufficientInstanceCapacity" for z in "ab"}
+    said: list[str] = []
+    assert hold(session, said).zones[0] == f"{REGION}c"
+    assert said[-1] == "g5.xlarge in eu-central-1c: 2 held (tried 3 of 3)"
+
+
 def test_no_capacity_anywhere_says_how_many_were_tried_and_holds_nothing(
     cloud: standin.Cloud, session: Session
 ) -> None:
