@@ -19,7 +19,7 @@ from inferlift.errors import CheckFailed, DeclarationError, InferliftError, NoCa
 from inferlift.provision.aws import capacity, hostkeys, listing, naming, removal, undo
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.checks import before_spending
-from inferlift.provision.aws.resolve import resolve
+from inferlift.provision.aws.resolve import image, resolve
 from inferlift.provision.aws.session import Session
 from inferlift.provision.aws.tables import instance_type
 from tests.standin_aws import cloud as standin
@@ -208,7 +208,7 @@ def test_an_existing_network_that_is_not_there_is_said(
 
 
 def test_images_of_a_lock_file_are_taken(cloud: standin.Cloud, session: Session) -> None:
-    other = standin.AMI["arm64"]
+    other, _ = image(session, REGION, "debian", "arm64")  # the stand-in registers what is asked for
     locked = {REGION: {"model": other}}
     site = planning.of(resolve(document("llm-13b"), session, quiet, locked=locked)).sites[0]
     assert site.images["model"] == other
