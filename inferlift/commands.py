@@ -34,10 +34,11 @@ def deploy(
     detach: bool = False,
     verbose: bool = False,
 ) -> int:
-    from inferlift import lockfile
+    from inferlift import lockfile, provision
     from inferlift.plan import approver
 
     where = place(profile, target)
+    provision.ready(where.profile)
     given = None if locked is None else callers(locked).resolve()
     if given is not None:
         lockfile.read(given)
@@ -187,14 +188,21 @@ def plan(profile: str, target: str | None = None, *, as_json: bool = False) -> i
     from inferlift.plan import show
 
     where = place(profile, target, planning=True)
-    if where.profile.target != "aws":  # there a plan says what a fleet would be, also of what cannot be moved yet
+    refused = None
+    try:
         deployable(where.profile, profile)
+    except DeclarationError as error:
+        if where.profile.target != "aws":
+            raise
+        refused = error  # there a plan says what a fleet would be, also of what cannot be moved yet
     with looking(where, f"plan --profile {profile}") as ctx:
         lines, document = show(ctx)
         if as_json:
             print(json.dumps({"ok": True, "verdict": document["verdict"], "figures": _numbers(ctx), "plan": document}))
         else:
             print("\n".join(lines))
+            if refused is not None:
+                print(f"deploy    refused: {refused.what}; {refused.why}")
     return 0
 
 
@@ -242,8 +250,16 @@ def approve_step(folder: Path, reason: str) -> bool:
     return True
 
 
-def status(profile: str, *, as_json: bool = False) -> int:
+def status(profile: str, *, as_json: bool = False, follow: bool = False, drift: bool = False) -> int:
+    """How each stage stands; `follow`: until the run that is under way ends, with its exit code; `drift`: what is not
+    as it was left."""
     where = place(profile)
+    if follow:
+        from inferlift.following import follow as follow_run
+
+        return follow_run(where)
+    if drift:
+        return _drift(where, as_json=as_json)
     rows = status_rows(where)
     done = sum(r["status"] in ("done", "not applicable") for r in rows)
     with looking(where, "status") as ctx:
@@ -260,6 +276,25 @@ def status(profile: str, *, as_json: bool = False) -> int:
         print(f"held in {held['stage']}: {held['why']}")
     if line := told(where.folder):
         print(line)
+    return 0
+
+
+def _drift(where: Place, *, as_json: bool) -> int:
+    from inferlift.drift import drift, lines
+
+    with looking(where, "status --drift") as ctx:
+        found = drift(ctx)
+    drifted = [c for c in found if not c.ok and not c.skipped]
+    if as_json:
+        checks = [c.model_dump(mode="json") for c in found]
+        verdict = "drift" if drifted else "as it was left"
+        print(
+            json.dumps({"ok": not drifted, "verdict": verdict, "figures": {"drifted": len(drifted)}, "checks": checks})
+        )
+    else:
+        print("\n".join(lines(found)))
+        if drifted:
+            print(f"next: ./invoke deploy --profile {where.profile.name} (it puts right what is ours)")
     return 0
 
 
@@ -327,14 +362,21 @@ def rollback(profile: str, *, verbose: bool = False) -> int:
 
 
 def destroy(profile: str, *, delete_data: bool = False, verbose: bool = False) -> int:
+    from inferlift import provision
     from inferlift.teardown import destroy as remove
 
-    with session(place(profile), f"destroy --profile {profile}", verbose=verbose) as ctx:
-        return _left(
-            remove(ctx, delete_data=delete_data),
-            "the fleet",
-            f"./invoke lab down --profile {profile} (the old world too)",
-        )
+    where = place(profile)
+    then = f"./invoke lab down --profile {profile} (the old world too)"
+    if where.profile.lab is None:
+        then = f"./invoke deploy --profile {profile} (all of it anew)"
+    with session(where, f"destroy --profile {profile}", verbose=verbose) as ctx:
+        left = remove(ctx, delete_data=delete_data)
+        held = [] if left or delete_data else provision.kept(f"{where.owner}/fleet", ctx.folder)
+        if held:
+            told = "".join(f"\n  {line}" for line in held)
+            print(f"kept, since it holds data:{told}")
+            then = f"./invoke destroy --profile {profile} --delete-data (that too), or {then}"
+        return _left(left, "the fleet, but for that," if held else "the fleet", then)
 
 
 def lab(action: str, profile: str, *, verbose: bool = False) -> int:

@@ -12,6 +12,7 @@ from inferlift.artifacts import (
     Check,
     Configured,
     Contract,
+    Delivered,
     DesiredFleet,
     Endpoint,
     Evidence,
@@ -132,6 +133,7 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
         ctx.step(
             "data", lambda: copy_data(ctx, fleet), Transfer, subject=", ".join(h.name for h in fleet.by_role("model"))
         )
+    deliver(ctx, fleet)
     contract = contract_of(ctx)
     how = configure_under_users if moved(ctx.ledger) else configure_fleet
     configured = ctx.step("configure", lambda: how(ctx, fleet), Configured, subject=fleet.label)
@@ -159,6 +161,32 @@ def _queue(ctx: Context, fleet: Fleet) -> Service:
     )  # fmt: skip
     ctx.ledger.set_document("service", service)
     return service
+
+
+def deliver(ctx: Context, fleet: Fleet) -> None:
+    """The image into the registry, where there is one, and onto the model hosts before they are told to start it."""
+    from inferlift.images import delivery, registry
+
+    declared, images = ctx.profile.registry, ctx.need("build", Images).images
+    address = declared.address if declared else fleet.registry
+    if address is None or not images:
+        return
+    image = images[0]
+    tag = f"localhost/inferlift-app:{image.digest[7:19]}"  # as the role container names it
+
+    def work() -> Delivered:
+        there = registry.at(
+            address, declared.user if declared else "", (declared.password or "") if declared else "",
+            declared.ca if declared else None, name=image.name,
+        )  # fmt: skip
+        pushed = registry.push(image, there, ctx.say)
+        limit = declared.deadline_s if declared else 600.0
+        checks = delivery.pull(fleet.by_role("model"), pushed.reference, tag, there, ctx.say, deadline_s=limit)
+        return Delivered(
+            reference=pushed.reference, bytes_sent=pushed.bytes_sent, seconds=pushed.seconds, checks=tuple(checks)
+        )
+
+    ctx.step("deliver", work, Delivered, subject=f"{image.digest} {fleet.generation}", planned={"registry": address})
 
 
 def current(ctx: Context) -> Service:
