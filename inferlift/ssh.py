@@ -61,3 +61,27 @@ def run(
 
         raise CheckFailed(f"a command on {host.name} exited with {done.returncode}", why=process_error)
     return done
+
+
+_KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+
+
+def known_key(address: str, port: int, known_hosts: Path) -> str | None:
+    """The key that a known_hosts file, hashed or not, has for a host, the best type first; None when it has none."""
+    name = address if port == 22 else f"[{address}]:{port}"
+    done = process.run(["ssh-keygen", "-F", name, "-f", str(known_hosts)], timeout_s=20, check=False)
+    rows = [line.split() for line in done.stdout.splitlines() if line and not line.startswith(("#", "@"))]
+    by_type = {words[1]: words[2] for words in rows if len(words) > 2}
+    return next((f"{kind} {by_type[kind]}" for kind in _KEY_TYPES if kind in by_type), None)
+
+
+def linked_key(key: Path, folder: Path) -> Path:
+    """The operator's key by a link in our folder: what belongs to it (pinned host keys) is kept beside the link."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    link = folder / "operator"
+    if not link.is_symlink() or link.readlink() != key:
+        temporary = folder / ".operator"
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(key)
+        temporary.replace(link)
+    return link

@@ -54,6 +54,12 @@ class SwitchStep(Artifact):
     seconds: float
 
 
+class Series(Artifact):
+    name: str
+    unit: str
+    points: tuple[tuple[float, float], ...]  # (unix seconds, value)
+
+
 class UserCounts(Artifact):
     """What users saw during the switch."""
 
@@ -98,12 +104,9 @@ class Cutover(Artifact):
     why: str = ""
     backend: str = ""  # what decided the answers: "powerdns", "route53", "rfc2136", "gateway"
     old_side: Quiet | None = None  # None: its log was not looked at yet
-
-
-class Series(Artifact):
-    name: str
-    unit: str
-    points: tuple[tuple[float, float], ...]  # (unix seconds, value)
+    sides: tuple[Series, ...] = ()  # share of each client's answers that came from the new side, over time
+    guard: str = ""  # why there was none; empty: one stood by
+    guard_open: str = ""  # what its credentials could not be kept from
 
 
 class Watch(Artifact):

@@ -41,7 +41,7 @@ class Host(Artifact):
     cpus: float | None = None
     memory_bytes: int | None = None
     gpu: str | None = None
-    container: str | None = None  # podman id in the lab, instance id on a cloud
+    container: str | None = None  # podman id in the lab, instance id on a cloud, machine:ID of an own host
 
 
 class World(Artifact):
@@ -57,6 +57,8 @@ class World(Artifact):
     zone: str  # e.g. demo.test.
     dns_api: str  # http(s) URL of the PowerDNS API
     dns_key: str  # secret reference
+    guard_api: str = ""  # where the guard's own key may change this one zone; empty: nowhere
+    guard_key: str | None = None  # secret reference
     ttl_s: int
     log_glob: str  # access logs on the origin host
     body_log: str  # request bodies as JSON lines on the origin host, for the parity replay

@@ -12,7 +12,7 @@ import polars as pl
 
 from inferlift.audit import convert
 from inferlift.audit.formats import Format, formats
-from inferlift.audit.parse import Captured, capture, pairs, wrong
+from inferlift.audit.parse import Captured, capture, pairs, shown, wrong
 from inferlift.audit.templates import QUOTED, REST, SHAPES, Field
 
 MAX_LAYOUTS = 12
@@ -177,7 +177,7 @@ class LineReader:
             return "blank"
         if line.startswith("#") and self._chosen.name == "cloudfront":
             return "a comment"
-        return f"does not have the fields of {self._chosen.name}: {line[:60]!r}"
+        return f"does not have the fields of {self._chosen.name}: {shown(line)}"
 
 
 def _layout(line: str, found: Captured) -> Layout | None:

@@ -16,7 +16,7 @@ from inferlift.profile.servers import servers
 SCRIPTS = "/usr/local/lib/inferlift"
 ROLES = {
     "gateway": ("base", "gateway"),
-    "monitor": ("base", "monitor"),
+    "monitor": ("base", "monitor", "guard"),
 }
 
 

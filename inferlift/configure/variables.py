@@ -20,6 +20,7 @@ SYNTHETIC_HEADER = "X-Inferlift-Synthetic"  # with the fleet's synthetic key: ou
 SECRETS = ("app_key", "model_key", "synthetic_key", "metrics_key", "monitor_password", "cluster_token")
 MONITOR_USER = "inferlift"
 APP_PORT = 8443
+HOURS_A_MONTH = 730
 CONTEXT_MARGIN = 256  # tokens that the app adds: its system prompt and a piece of a document
 CONTEXT_STEP = 256
 IN_MEMORY_BYTES = 1_000_000  # of a body: the gateway's buffers hold a little more
@@ -65,13 +66,17 @@ def fleet_variables(
     workers: Sequence[str] = (),
     operator_networks: Sequence[str] | None = None,
     scrape_seconds: int | None = None,
+    resolvers: Sequence[str] = (),
+    model_cost_per_hour: float | None = None,
 ) -> FleetVariables:
     """Pure: the same arguments give the same variables.
 
     `secrets` is what `fleet_secrets` gave, `tls_folder` what `fleet_certificates` filled, `wheels` the folder with
     llama.cpp's wheels. `workers`: names of model hosts that hold a part of a copy and answer nobody.
     `operator_networks`: who may read the monitor; by default the first address of the fleet's subnet (where the
-    operator's traffic comes from in the lab), else anybody with the password.
+    operator's traffic comes from in the lab), else anybody with the password. `resolvers`: name servers that the
+    monitor asks for the users' name. `model_cost_per_hour`: of one model host, in the budget's currency; None is
+    unknown, and then nothing is said of costs.
     """
     gateways, models, monitors = (fleet.by_role(role) for role in ("gateway", "model", "monitor"))
     if not gateways or not models or not monitors:
@@ -110,7 +115,23 @@ def fleet_variables(
         "monitor_app_port": APP_PORT,
         "monitor_scrape_seconds": scrape_seconds or (2 if profile.target == "lab" else 15),
         "monitor_queue_length": profile.requests.in_flight_peak,
+        "monitor_probe_name": contract.name,
+        "monitor_probe_path": contract.routes[0].path,
+        "monitor_probe_address": f"{fleet.endpoints[0].address}:{fleet.endpoints[0].port}",
+        "monitor_probe_ca": contract.ca or "",
+        "monitor_probe_resolvers": list(resolvers),
+        # a lab's name is not known to the world's resolvers
+        "monitor_probe_resolved": profile.target != "lab",
+        "monitor_currency": profile.budget.currency,
     }
+    if profile.targets.p95_ttft_ms is not None:
+        variables["monitor_ttft_p95_seconds"] = profile.targets.p95_ttft_ms / 1000
+    if profile.targets.error_share:
+        variables["monitor_error_share"] = profile.targets.error_share
+    if model_cost_per_hour:
+        variables["monitor_model_cost_per_hour"] = model_cost_per_hour
+    if profile.budget.monthly is not None:
+        variables["monitor_budget_per_hour"] = profile.budget.monthly / HOURS_A_MONTH
     told: dict[str, str] = {}
     if profile.server.kind == "llamacpp":
         told = {"llamacpp_key": secrets["model_key"]}
@@ -143,6 +164,7 @@ def fleet_variables(
             "monitor_password": secrets["monitor_password"],
             "monitor_app_key": secrets["app_key"],
             "monitor_metrics_key": secrets["metrics_key"],
+            **({"monitor_webhook_url": profile.watch.webhook} if profile.watch.webhook else {}),
         },
     )
 

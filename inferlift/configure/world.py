@@ -19,6 +19,7 @@ LOG_GLOB = "/var/log/nginx/access.log*"
 BODIES_LOG = "/var/log/nginx/bodies.jsonl"
 DATA_PATH = "/srv/data"
 API_PORT = 8443
+GUARD_PORT = 8444
 
 
 @dataclass(frozen=True)
@@ -115,6 +116,7 @@ def world_variables(
         "authority_record_address": origin,
         "authority_ttl_s": ttl_s,
         "authority_api_port": API_PORT,
+        "authority_guard_port": GUARD_PORT,
         "authority_certificate": api_certificate,
         "authority_certificate_key": api_certificate_key,
         "resolver_zone": zone,
@@ -124,7 +126,7 @@ def world_variables(
     }
 
 
-def world_secrets(*, users_key: str, app_key: str, model_key: str, dns_key: str) -> dict[str, str]:
+def world_secrets(*, users_key: str, app_key: str, model_key: str, dns_key: str, guard_key: str) -> dict[str, str]:
     """References (`env:`, `file:`) of world.yml's secrets: for the secrets of a playbook run, not its variables.
 
     Keys have 16 characters or more, and none that a web server's configuration reads otherwise: letters, digits, -_.
@@ -135,9 +137,15 @@ def world_secrets(*, users_key: str, app_key: str, model_key: str, dns_key: str)
         "origin_model_key": model_key,
         "llamacpp_key": model_key,
         "authority_key": dns_key,
+        "authority_guard_key": guard_key,
     }
 
 
 def dns_api_url(authority: str) -> str:
     """Base URL of the PowerDNS API for an authority's address."""
     return f"https://{authority}:{API_PORT}"
+
+
+def guard_api_url(authority: str) -> str:
+    """Base URL where the guard's own key may read and change the one zone."""
+    return f"https://{authority}:{GUARD_PORT}"

@@ -244,6 +244,43 @@ backend {backend}
 
 
 @contextmanager
+def unbound(
+    found: Programs, folder: Path, zone: str, authority: Server, address: str, *, stale_s: int = 0
+) -> Iterator[Server]:
+    """A caching resolver on `address` (of 127.0.0.0/8) and the authority's own port. `stale_s`: it keeps answers for
+    at least so long, whatever their TTL, and serves them when they are over: as some resolvers of users do."""
+    folder.mkdir(parents=True, exist_ok=True)
+    old = f"cache-min-ttl: {stale_s}\n    serve-expired: yes" if stale_s else ""
+    (folder / "unbound.conf").write_text(
+        f"""server:
+    interface: {address}@{authority.port}
+    do-daemonize: no
+    chroot: ""
+    username: ""
+    directory: "{folder}"
+    pidfile: "{folder}/pid"
+    use-syslog: no
+    num-threads: 1
+    access-control: 127.0.0.0/8 allow
+    do-not-query-localhost: no
+    module-config: "iterator"
+    local-zone: "{zone.rstrip(".").rpartition(".")[2]}." nodefault
+    domain-insecure: "{zone}"
+    {old}
+remote-control:
+    control-enable: no
+stub-zone:
+    name: "{zone}"
+    stub-addr: 127.0.0.1@{authority.port}
+""",
+        encoding="utf-8",
+    )
+    argv = [found.path("unbound"), "-d", "-c", str(folder / "unbound.conf")]
+    with _running(found, argv, folder, lambda: _resolves(authority.port, f"ns1.{zone}", address)) as pid:
+        yield Server(folder, authority.port, 0, "", pid)
+
+
+@contextmanager
 def _running(found: Programs, argv: Sequence[str], folder: Path, ready: Callable[[], bool]) -> Iterator[int]:
     with (folder / "log").open("ab") as log:
         child = subprocess.Popen(argv, env=found.env(), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -262,6 +299,15 @@ def _running(found: Programs, argv: Sequence[str], folder: Path, ready: Callable
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+def _resolves(port: int, name: str, address: str) -> bool:
+    from inferlift.dns import answers
+
+    try:
+        return bool(answers.resolver_answers(address, name, port=port)[0])
+    except Retryable:
+        return False
 
 
 def _dns_answers(port: int, zone: str) -> bool:

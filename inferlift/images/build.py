@@ -21,11 +21,11 @@ from pathlib import Path
 from inferlift import __version__, process
 from inferlift.artifacts import Check, Image, LineChange
 from inferlift.errors import CheckFailed, Refusal
-from inferlift.images import checks, heredocs
+from inferlift.images import checks, heredocs, sbom
 from inferlift.images.dockerfile import parse
 
 _TIMEOUT_S = 1800.0
-_RECIPE = 1  # raised when the way of building changes what comes out
+_RECIPE = 2  # raised when the way of building changes what comes out
 
 
 def build(
@@ -55,7 +55,7 @@ def build(
         made = _made(out, key)
         if made is None:
             file.write_text(dockerfile, encoding="utf-8")
-            made = _make(context, dockerfile, base_image, name, out, podman_env, say, key, owner, scratch)
+            made = _make(context, dockerfile, base_image, name, out, podman_env, say, key, owner, scratch, changes)
         else:
             say(f"image {name} is there already ({made['digest'][:19]})")
     return Image(
@@ -67,6 +67,7 @@ def build(
         dockerfile=str(file),
         changes=tuple(changes),
         checks=tuple(Check.model_validate(c) for c in made["checks"]),
+        sbom=str(out.with_suffix(".sbom.json")),
     )
 
 
@@ -90,6 +91,7 @@ def _make(
     key: str,
     owner: str,
     scratch: Path,
+    changes: Sequence[LineChange],
 ) -> dict[str, str]:
     started = time.monotonic()
     tag = f"localhost/{name}:{key[:16]}"
@@ -109,6 +111,7 @@ def _make(
         _stream(argv, podman_env, out.with_suffix(".log"), say)
         built_s = time.monotonic() - started
         found = _check(podman, tag, context, podman_env, scratch, common)
+        _list(podman, tag, base_image, changes, podman_env, out)
         say(f"writing {out.name}")
         part = out.with_suffix(".part")
         part.unlink(missing_ok=True)
@@ -144,23 +147,58 @@ def _check(
     mounted = process.run([*podman, "image", "mount", tag], timeout_s=60, env=_env(env)).stdout.strip()
     try:
         found = checks.linkage(Path(mounted))
+        programs = checks.own_programs(Path(mounted)) if (Path(mounted) / "usr/bin/ldd").exists() else []
         python = any((Path(mounted) / p).exists() for p in ("usr/bin/python3", "usr/local/bin/python3"))
     finally:
         process.run([*podman, "image", "unmount", "--force", tag], timeout_s=60, env=_env(env), check=False)
+    if programs:
+        found.append(_ldd(podman, tag, programs, env, scratch, common))
     modules = checks.imports(context)
     if not modules or not python:
         why = "no Python in the image" if not python else "the context's Python files import nothing from outside"
         return [*found, Check(name="imports work", ok=True, skipped=True, detail=why)]
-    probe = scratch / "probe"
-    probe.mkdir()
-    (probe / "Dockerfile").write_text(
-        f'FROM {tag}\nRUN ["python3", "-c", "import {", ".join(modules)}"]\n', encoding="utf-8"
-    )
-    argv = [*podman, "build", *common, "-q", "-f", str(probe / "Dockerfile"), str(probe)]
-    done = process.run(argv, timeout_s=120, env=_env(env), check=False)
+    run = f'RUN ["python3", "-c", "import {", ".join(modules)}"]'
+    done = _probe(podman, tag, run, env, scratch, common)
     lines = [line for line in done.stderr.splitlines() if "Error" in line or "error" in line]
     detail = ", ".join(modules) if done.returncode == 0 else (lines or done.stderr.splitlines() or ["?"])[0]
     return [*found, Check(name="imports work", ok=done.returncode == 0, detail=detail)]
+
+
+def _list(
+    podman: list[str], tag: str, base_image: str, changes: Sequence[LineChange], env: Mapping[str, str], out: Path
+) -> None:
+    """What the image holds, and how that differs from Alpine's packages and from the base."""
+    held = []
+    for image in (base_image, tag):
+        mounted = process.run([*podman, "image", "mount", image], timeout_s=60, env=_env(env)).stdout.strip()
+        try:
+            held.append(sbom.components(Path(mounted)))
+        finally:
+            process.run([*podman, "image", "unmount", "--force", image], timeout_s=60, env=_env(env), check=False)
+    out.with_suffix(".sbom.json").write_text(sbom.document(tag, held[1]), encoding="utf-8")
+    lines = sbom.difference(changes, *held)
+    out.with_suffix(".difference.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def _ldd(
+    podman: list[str], tag: str, programs: list[str], env: Mapping[str, str], scratch: Path, common: list[str]
+) -> Check:
+    """The image's own loader says of each program whether all that it links to is found."""
+    run = f"USER 0\nRUN {json.dumps(['/usr/bin/ldd', *programs])}"
+    done = _probe(podman, tag, run, env, scratch, common)
+    lost = [line.strip() for line in done.stdout.splitlines() if "not found" in line]
+    return Check(name="ldd clean", ok=not lost, detail=", ".join(lost[:5]) or f"{len(programs)} programs asked")
+
+
+def _probe(
+    podman: list[str], tag: str, run: str, env: Mapping[str, str], scratch: Path, common: list[str]
+) -> subprocess.CompletedProcess[str]:
+    """One RUN instruction on top of the image, kept nowhere."""
+    probe = scratch / "probe"
+    probe.mkdir(exist_ok=True)
+    (probe / "Dockerfile").write_text(f"FROM {tag}\n{run}\n", encoding="utf-8")
+    argv = [*podman, "build", *common, "-f", str(probe / "Dockerfile"), str(probe)]
+    return process.run(argv, timeout_s=120, env=_env(env), check=False)
 
 
 def _stream(argv: list[str], env: Mapping[str, str], log: Path, say: Callable[[str], None]) -> None:
@@ -219,7 +257,9 @@ def _base_id(base_image: str, env: Mapping[str, str]) -> str:
     )
     if done.returncode:
         raise Refusal(
-            f"the base image {base_image} is not there", why=done.stderr.strip()[-200:], next_command="./invoke doctor"
+            f"the base image {base_image} is not there",
+            why=done.stderr.strip()[-200:],
+            next_command=f"podman pull {base_image}, or ./invoke doctor for the lab's own",
         )
     return "sha256:" + done.stdout.strip().removeprefix("sha256:")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 from pathlib import Path
 
@@ -22,8 +23,16 @@ def linkage(root: Path) -> list[Check]:
     return [
         Check(name="no musl", ok=bool(files) and not musl, detail=_list(musl) or f"{len(files)} ELF files looked at"),
         Check(name="ELF interpreters present", ok=not lost, detail=_list(lost)),
+        _libraries(root, files),
         _shebangs(root),
     ]
+
+
+def own_programs(root: Path) -> list[str]:
+    """Programs and libraries that came with the user's own files: what `ldd` is asked about in the image itself."""
+    places = ("/usr/local/", "/opt/", "/app/", "/srv/", "/home/", "/root/", "/venv/")
+    found = [path for path, link in elf.scan(root).items() if link.interpreter and path.startswith(places)]
+    return sorted(found)[:200]
 
 
 def imports(context: Path) -> list[str]:
@@ -41,6 +50,19 @@ def imports(context: Path) -> list[str]:
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 found.add(node.module.split(".")[0])
     return sorted(found - own - set(sys.stdlib_module_names))
+
+
+def _libraries(root: Path, files: dict[str, elf.Linkage]) -> Check:
+    """Every library that a file of the image links to is somewhere in it. Wheels bring theirs in folders of their own,
+    and load them in an order that only they know, so the name decides; `ldd` in the image decides for programs."""
+    names = {name for folder, _, inside in os.walk(root) for name in inside}
+    lost = sorted(
+        f"{path} wants {library}"
+        for path, link in files.items()
+        for library in link.needed
+        if library.rsplit("/", 1)[-1] not in names and not link.musl
+    )
+    return Check(name="libraries present", ok=not lost, detail=_list(lost))
 
 
 def _shebangs(root: Path) -> Check:

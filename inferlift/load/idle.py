@@ -35,20 +35,24 @@ def after_idle(
     idle_s: float,
     say: Callable[[str], None] | None = None,
     *,
+    name: str = "idle",
     sleep: Callable[[float], None] = time.sleep,
 ) -> AfterIdle:
-    """A few requests one after the other, a pause without any, then one more; each on a connection opened before."""
-    warm = run(_plan(plan, WARM, "warm"), None)
+    """A few requests one after the other, a pause without any, then one more; each on a connection opened before.
+
+    `name` sets their texts apart from other runs' (`Protocol.apart`), and the last one's from the first ones'.
+    """
+    warm = run(_plan(plan, WARM, "warm", name), None)
     if say is not None:
         say(f"idle for {idle_s:.0f} s, then one request")
     sleep(idle_s)
-    first = run(_plan(plan, 1, "after-idle"), None)
+    first = run(_plan(plan, 1, "after-idle", name), None)
     return AfterIdle(idle_s, _median(warm), _median(first))
 
 
-def _plan(plan: LoadPlan, requests: int, label: str) -> LoadPlan:
+def _plan(plan: LoadPlan, requests: int, label: str, name: str) -> LoadPlan:
     return dataclasses.replace(
-        plan, requests=requests, users=1, schedule_s=None, label=label,
+        plan, requests=requests, users=1, schedule_s=None, label=label, protocol=plan.sends.apart(f"{name}{label[0]}"),
         samples=plan.samples.with_name(f"{plan.samples.stem}-{label}.jsonl"),
     )  # fmt: skip
 

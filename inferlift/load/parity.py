@@ -10,6 +10,7 @@ from typing import Any
 
 from inferlift.artifacts import ParityCase
 from inferlift.load.answer import Answer
+from inferlift.load.hidden import hider
 from inferlift.load.target import Target
 from inferlift.load.wire import Reply, ask
 
@@ -109,7 +110,9 @@ def _compare(
         detail = "same schema, same text at the second try"
     if not alike:
         k = _common(a.text, b.text)
-        detail = f"same schema; greedy texts part after {k} characters: {a.text[:40]!r} against {b.text[:40]!r}"
+        hide = hider(old)  # a server that echoes what it is sent
+        said = f"{hide(a.text)[:40]!r} against {hide(b.text)[:40]!r}"
+        detail = f"same schema; greedy texts part after {k} characters: {said}"
     return ParityCase(request=name, same=True, detail=detail), alike
 
 

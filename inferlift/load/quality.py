@@ -18,6 +18,7 @@ from inferlift.artifacts import Quality
 from inferlift.errors import DeclarationError
 from inferlift.load import schema
 from inferlift.load.figures import Change, share_range
+from inferlift.load.hidden import hider
 from inferlift.load.protocols import Checked, Embeddings, Protocol
 from inferlift.load.protocols.openai import embedding
 from inferlift.load.target import Target, request_body
@@ -111,6 +112,7 @@ def assess(
     correct = answered = 0
     kinds: dict[str, tuple[int, int]] = {}
     wrong: list[str] = []
+    hide = hider(target)
     with ThreadPoolExecutor(max_workers=max(1, users)) as pool:
         try:
             for k, (case, reply) in enumerate(
@@ -127,7 +129,7 @@ def assess(
                     if good:
                         correct += 1
                     else:
-                        wrong.append(f"{case.prompt!r}: {text[:60]!r}, expected {case.answer!r}")
+                        wrong.append(f"{case.prompt!r}: {hide(text)[:60]!r}, expected {case.answer!r}")
                 if say is not None and (k % 5 == 0 or k == len(cases)):
                     say(f"quality: {k}/{len(cases)} asked, {correct} right")
         except BaseException:

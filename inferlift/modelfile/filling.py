@@ -41,8 +41,8 @@ def fill(plain: Any, root: Path) -> list[tuple[str, str]]:
 
 
 def _contradicts(key: str, declared: Any, value: Any) -> bool:
-    """Bits are the declarer's own affair; a smaller context is a choice; an unquantised model may be quantised."""
-    if declared is None or key == "weight_bits":
+    """A smaller context is a choice, an unquantised model may be quantised; bits and operations are anybody's own."""
+    if declared is None or key in ("weight_bits", "flops_per_item"):
         return False
     if key == "context":
         return isinstance(declared, int) and declared > value

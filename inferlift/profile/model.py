@@ -8,7 +8,14 @@ from pydantic import AfterValidator, Field, model_validator
 
 from inferlift.profile import servers
 from inferlift.profile.base import Positive, Section, Share, impossible
-from inferlift.profile.formats import average_bits, kv_bits_of, kv_format_names, unknown_format, weight_format
+from inferlift.profile.formats import (
+    average_bits,
+    contradicts,
+    kv_bits_of,
+    kv_format_names,
+    unknown_format,
+    weight_format,
+)
 
 SUPPLIED = ("parameters_total", "layers", "heads", "kv_heads", "head_dim", "weight_bits", "context")
 """Keys that must be known but may come from `config`, `weight_format` or, without attention, `flops_per_item`."""
@@ -57,6 +64,9 @@ class Model(Section, json_schema_extra=_from_config):
     rope_dim: int | None = Field(None, gt=0, description="latent attention: position values kept a token and layer")
     window: int | None = Field(None, gt=0, description="sliding attention: tokens a windowed layer looks back")
     window_layers: int | None = Field(None, gt=0, description="sliding attention: layers with a window; null: all")
+    window_place: Literal["spread", "first", "last"] = Field(
+        "spread", description="sliding attention: where the windowed layers lie; spread: in turn with the others"
+    )
     kv_layers: int | None = Field(None, ge=0, description="layers that keep keys and values; null: all")
     weight_format: Annotated[str, AfterValidator(lambda name: _known_format(name))] | None = Field(
         None, description="name in inferlift/profile/formats.csv: bf16, fp8, awq-int4 ..."
@@ -108,6 +118,8 @@ class Model(Section, json_schema_extra=_from_config):
         kept = self.layers if self.kv_layers is None else self.kv_layers
         if self.window_layers is not None and self.window_layers > kept:
             raise impossible("window_layers", f"is more than the layers that keep keys and values ({kept})")
+        if why := contradicts(self.weight_format, self.weight_bits, self.model_dump()):
+            raise impossible("weight_bits", why)
         self._attention_is_whole()
         return self
 

@@ -61,7 +61,9 @@ def _target(profile: Profile) -> list[Finding]:
         found.append(("target", "target static needs a `static:` section: the hosts that exist"))
     if profile.static is not None and not profile.static.hosts:
         found.append(("static.hosts", "expected at least one kind of host"))
-    if profile.target == "lab" and profile.data.state == "read-write":
+    elif profile.static is not None and not any(h.role == "model" for h in profile.static.hosts):
+        found.append(("static.hosts", "expected at least one kind of host with the role model"))
+    if profile.target == "lab" and profile.data.state == "read-write" and profile.data.freeze is None:
         found.append(("data.state", "the lab's data is a read-only folder; expected none or read-only"))
     return found
 

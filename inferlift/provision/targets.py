@@ -1,6 +1,7 @@
 """The lab as a target: the desired fleet and the old world made, read, verified and removed.
 
-A document for AWS, and a work folder whose fleet is there, are handed on to `aws/target.py`. Making goes through
+A document for AWS or for own hosts, and a work folder whose fleet is there, are handed on to `aws/target.py` and
+`static/target.py`. Making goes through
 Pulumi; reading and verifying ask podman by label, so that the changer does not judge itself.
 """
 
@@ -25,6 +26,9 @@ from inferlift.provision.models import Drift, HostSpec, Tools, WorldHosts, netwo
 from inferlift.provision.plan import fleet_specs
 from inferlift.provision.podman import NAME, ROLE, SITE, Container, Network, Podman
 from inferlift.provision.settling import StackFiles
+from inferlift.provision.static import notes as own_notes
+from inferlift.provision.static import target as own
+from inferlift.provision.static.power import is_own
 
 if TYPE_CHECKING:
     from inferlift.provision.engine import Engine
@@ -39,16 +43,18 @@ def apply_fleet(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) ->
     A smaller count removes the highest-numbered hosts of the role: drain them first.
     Raises Refusal (a name is taken, no free subnet), DeclarationError (below a floor), CheckFailed, Uncertain.
     """
+    if desired.static is not None:
+        return own.apply(desired, workdir, say)
     from inferlift.provision.components import fleet_program
 
     key = ssh_key(workdir)
     if desired.aws is not None:
         from inferlift.provision.aws import target
 
-        return target.apply(desired, workdir, tools, _public(key), say)
-    fleet_specs(desired, tools.host_image, _public(key))  # refuse a wrong document before the engine starts
+        return target.apply(desired, workdir, tools, public_key(key), say)
+    fleet_specs(desired, tools.host_image, public_key(key))  # refuse a wrong document before the engine starts
     engine = _engine(workdir, FLEET, tools)
-    engine.up(fleet_program(desired, tools.host_image, _public(key)), say)
+    engine.up(fleet_program(desired, tools.host_image, public_key(key)), say)
     _note_for_plain_pulumi(engine.files, "fleet.json", desired.model_dump_json(indent=2), tools)
     fleet = read_fleet(desired.label, workdir, tools)
     if fleet is None:
@@ -63,7 +69,7 @@ def apply_world(
     from inferlift.provision.components import world_program
 
     key = ssh_key(workdir)
-    program = world_program(label, origin_cpus, f"{host}.{zone}", tools.host_image, _public(key))
+    program = world_program(label, origin_cpus, f"{host}.{zone}", tools.host_image, public_key(key))
     engine = _engine(workdir, WORLD, tools)
     engine.up(program, say)
     document = json.dumps({"label": label, "origin_cpus": origin_cpus, "name": f"{host}.{zone}"}, indent=2)
@@ -76,12 +82,14 @@ def apply_world(
 
 def preview_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[str]:
     """What `apply_fleet` would make, make anew or remove, in words. Changes nothing and needs no engine."""
+    if desired.static is not None:
+        return own.preview(desired, workdir)
     if desired.aws is not None:
         from inferlift.provision.aws import target
 
         return target.preview(desired, workdir)
     key = workdir / "ssh" / "id_ed25519"
-    public = _public(key) if key.exists() else ""
+    public = public_key(key) if key.exists() else ""
     wanted = {spec.name: spec for spec in fleet_specs(desired, tools.host_image, public)}
     network: Network | None = None
     present: list[Container] = []
@@ -102,18 +110,22 @@ def preview_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[st
 
 def drift_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[Drift]:
     """What Pulumi's refreshing preview finds different from the state and the document; empty when nothing is."""
+    if desired.static is not None:
+        return []  # Pulumi makes nothing of it
     from inferlift.provision.components import fleet_program
 
     key = ssh_key(workdir)
     if desired.aws is not None:
         from inferlift.provision.aws import target
 
-        return target.drift(desired, workdir, tools, _public(key), lambda line: None)
-    return _engine(workdir, FLEET, tools).refresh_preview(fleet_program(desired, tools.host_image, _public(key)))
+        return target.drift(desired, workdir, tools, public_key(key), lambda line: None)
+    return _engine(workdir, FLEET, tools).refresh_preview(fleet_program(desired, tools.host_image, public_key(key)))
 
 
 def read_fleet(label: str, workdir: Path, tools: Tools) -> Fleet | None:
-    """The fleet as podman, or AWS, knows it by its label; None when there is none."""
+    """The fleet as podman, AWS, or its own hosts know it by its label; None when there is none."""
+    if own_notes.is_here(label, workdir):
+        return own.read(label, workdir)
     if notes.is_here(label, workdir):
         from inferlift.provision.aws import reading
 
@@ -156,6 +168,8 @@ def verify_fleet(expected: Fleet, workdir: Path, tools: Tools) -> list[Check]:
         from inferlift.provision.aws import reading
 
         return reading.verify(expected)
+    if any(is_own(h) for h in expected.hosts):
+        return own.verify(expected)
     return _verify(expected.label, expected.hosts, expected.subnet, tools)
 
 
@@ -197,8 +211,11 @@ def settle(workdir: Path, tools: Tools, say: Say) -> None:
 def destroy_fleet(label: str, workdir: Path, tools: Tools, say: Say, *, delete_data: bool = False) -> list[str]:
     """Remove the fleet and all that carries its label. Returns what is left: empty when a new listing finds nothing.
 
-    On AWS what holds data stays and is named, unless `delete_data`; the lab keeps nothing.
+    On AWS what holds data stays and is named, unless `delete_data`; the lab keeps nothing. Own hosts stay: they are
+    given back, once the roles are gone from what `staying_hosts` names.
     """
+    if own_notes.is_here(label, workdir):
+        return own.destroy(label, workdir, say)
     if notes.is_here(label, workdir):
         from inferlift.provision.aws import target
 
@@ -206,30 +223,16 @@ def destroy_fleet(label: str, workdir: Path, tools: Tools, say: Say, *, delete_d
     return _destroy(label, workdir, FLEET, tools, say)
 
 
+def staying_hosts(label: str, workdir: Path) -> tuple[Host, ...]:
+    """Hosts that outlive the fleet, with our roles on them: whoever destroys it takes those away first.
+
+    Raises nothing for a host that does not answer: `destroy_fleet` names it.
+    """
+    return own.staying(label, workdir) if own_notes.is_here(label, workdir) else ()
+
+
 def destroy_world(label: str, workdir: Path, tools: Tools, say: Say) -> list[str]:
     return _destroy(label, workdir, WORLD, tools, say)
-
-
-def lift_expiry(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) -> DesiredFleet:
-    """Nothing of the fleet may end by itself any more: taken away, then read back. The lab has no expiry.
-
-    Raises CheckFailed naming what still expires.
-    """
-    if desired.aws is None:
-        return desired
-    from inferlift.provision.aws import target
-
-    return target.lift_expiry(desired, workdir, tools, _public(ssh_key(workdir)), say)
-
-
-def check_before_spending(desired: DesiredFleet, say: Say) -> list[Check]:
-    """What `plan` and `doctor --target aws` ask of the account; reads only. The lab spends nothing."""
-    if desired.aws is None:
-        return []
-    from inferlift.provision.aws.checks import before_spending
-    from inferlift.provision.aws.session import Session
-
-    return before_spending(desired, Session(), say)
 
 
 def ssh_key(workdir: Path) -> Path:
@@ -247,6 +250,10 @@ def ssh_key(workdir: Path) -> Path:
         temporary.with_name(temporary.name + ".pub").replace(folder / "id_ed25519.pub")
         temporary.replace(path)
     return path
+
+
+def public_key(key: Path) -> str:
+    return key.with_suffix(".pub").read_text().strip()
 
 
 def generation(hosts: Iterable[Host]) -> str:
@@ -270,10 +277,6 @@ def _note_for_plain_pulumi(files: StackFiles, name: str, document: str, tools: T
 
     (files.root / name).write_text(document)
     write_shell_environment(files, tools)
-
-
-def _public(key: Path) -> str:
-    return key.with_suffix(".pub").read_text().strip()
 
 
 def _hosts(podman: Podman, label: str, workdir: Path) -> tuple[Host, ...]:
@@ -380,7 +383,7 @@ def _attempt(action: Callable[[], object]) -> CheckFailed | None:
 
 
 __all__ = [
-    "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "check_before_spending", "destroy_fleet",
-    "destroy_world", "drift_fleet", "generation", "lift_expiry", "preview_fleet", "read_fleet", "read_world", "settle",
-    "ssh_key", "verify_fleet", "verify_world",
+    "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "destroy_fleet", "destroy_world", "drift_fleet",
+    "generation", "preview_fleet", "public_key", "read_fleet", "read_world", "settle", "ssh_key", "staying_hosts",
+    "verify_fleet", "verify_world",
 ]  # fmt: skip

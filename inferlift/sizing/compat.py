@@ -45,6 +45,8 @@ def checks(
     found += [
         residency(operations, offer, regions_offering),
         offered(offer, regions_offering),
+        *tenancy(profile, offer),
+        *failure_domain(operations, offer),
         surge(hosts, operations),
         quota(offer, hosts, operations, spot=spot),
     ]
@@ -188,6 +190,33 @@ def offered(offer: Offer, regions_offering: tuple[str, ...] = ()) -> CompatCheck
         return _unknown(label, f"whether {offer.region} has {offer.name} is not known", ask)
     step = f"it is offered in: {', '.join(regions_offering)}" if regions_offering else _OTHER_TYPE
     return CompatCheck(name=label, verdict="fail", detail=f"{offer.region} has no {offer.name}", next_step=step)
+
+
+def tenancy(profile: Profile, offer: Offer) -> list[CompatCheck]:
+    """Hardware of one customer's own: what the price is made of, or that it is not known."""
+    if profile.operations.tenancy != "dedicated" or offer.region is None:
+        return []
+    how = f"{offer.name} as dedicated instances: a rate of their own, and a fee for the region while one runs there"
+    if offer.usd_dedicated_per_hour is not None:
+        return [CompatCheck(name="tenancy", verdict="pass", detail=how, source=offer.dedicated_source)]
+    return [_unknown("tenancy", f"{how}; the rate is not known", "./invoke prices --refresh")]
+
+
+def failure_domain(operations: Operations, offer: Offer) -> list[CompatCheck]:
+    """Whether hosts can be spread so that a zone may fail, where that is asked for."""
+    if operations.failure_domain != "zone":
+        return []
+    label = "failure domain"
+    if not offer.zones:
+        why = (
+            f"in which zones {offer.name} can be had is not known" if offer.region else "the hosts' sites are not told"
+        )
+        return [_unknown(label, why, "spread the hosts over two sites that fail apart, or set failure_domain: host")]
+    told = f"{offer.region} has {offer.name} in {', '.join(offer.zones)}"
+    if len(offer.zones) > 1:
+        return [CompatCheck(name=label, verdict="pass", detail=told, source=offer.source)]
+    step = "another type, another region (operations.regions), or operations.failure_domain: host"
+    return [CompatCheck(name=label, verdict="fail", detail=f"{told} alone: it fails with that zone", next_step=step)]
 
 
 def surge(hosts: int, operations: Operations) -> CompatCheck:

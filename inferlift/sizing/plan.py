@@ -23,16 +23,17 @@ from inferlift.profile import Profile
 from inferlift.sizing import batching, compat, hardware, image_tokens
 from inferlift.sizing.capacity import day_curve, mean_rps, peak_rps, to_answer
 from inferlift.sizing.chain import Question, chain
-from inferlift.sizing.choice import COST, Row, Terms, compare, preference, result, row
+from inferlift.sizing.choice import COST, ZONES, Row, Terms, compare, preference, result, row
 from inferlift.sizing.copies import Known
 from inferlift.sizing.cost import mean_of_day
 from inferlift.sizing.memory import most_sessions, weights_bytes
 from inferlift.sizing.reach import TOKENS_PER_S, Served, context_of, image_context
+from inferlift.sizing.tco_assumptions import reserved_range
 from inferlift.sizing.variants import variants
 from inferlift.sizing.verdict import Service, nearest, software, threshold, verdict
 from inferlift.sizing.vision import service_time
 
-UNITS = {"p95_ttft_ms": "ms", "p95_total_ms": "ms", "min_tokens_per_s": "tokens/s"}
+UNITS = {"p95_ttft_ms": "ms", "p95_total_ms": "ms", "min_tokens_per_s": "tokens/s", ZONES: "zones"}
 
 
 def size(
@@ -202,7 +203,7 @@ def _unreachable(profile: Profile, rows: Sequence[Row], best: Row) -> tuple[Unre
     """Targets the choice misses, each with the nearest that any offer reaches."""
     found = []
     for key, wanted, _ in best.misses:
-        near = nearest(rows, key, better_is_more=key == TOKENS_PER_S)
+        near = nearest(rows, key, better_is_more=key in (TOKENS_PER_S, ZONES))
         unit = f"{profile.budget.currency}/1000" if key == COST else UNITS.get(key, "hosts")
         found.append(
             Unreachable(
@@ -353,8 +354,18 @@ def _notes(profile: Profile, peak: Figure, answered: Figure, mean: Figure | None
             f"the context of {kept} of {asked.sessions} open conversations stays in GPU memory between requests"
         )
     if profile.operations.reservation in ("1y", "3y") and best.sold_as != "reserved":
-        notes.append(f"no price of a {profile.operations.reservation} reservation is known: priced {best.sold_as}")
+        notes.append(_without_reserved_price(profile, best))
     if best.served is not None and best.served.beyond:
         notes.append(f"the prediction goes beyond what it was fitted on: {best.served.beyond}")
     notes.append("costs are of compute alone: no disks, addresses, traffic or load balancer")
     return tuple(notes)
+
+
+def _without_reserved_price(profile: Profile, best: Row) -> str:
+    """A reservation whose price no table has is priced as it is sold, and what it may come to is said as a range."""
+    said = f"no price of a {profile.operations.reservation} reservation is known: priced {best.sold_as}"
+    if best.per_1000.value is None or profile.target != "aws":
+        return said
+    least, most, source = reserved_range()
+    low, high = (best.per_1000.value * (1 - share) for share in (most, least))
+    return f"{said}; at {least:.0%} to {most:.0%} less 1000 would cost {low:.4g} to {high:.4g} ({source})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +38,23 @@ def pictures(ctx: Context) -> tuple[Case, ...]:
     return load_pictures(ctx.root / path)
 
 
-def protocol(ctx: Context) -> Pictures | None:
-    """How requests are made and answers read; None: chat, from the questions."""
+def quality_cases(ctx: Context) -> tuple[Case, ...]:
+    """What quality is judged by: pictures with their text, or checkable prompts; empty where the profile has none."""
+    from inferlift.load.quality import load_cases
+
+    path = ctx.profile.load.quality_prompts
+    if path is None:
+        return ()
+    return pictures(ctx) if ctx.profile.task == "image" else tuple(load_cases(ctx.root / path))
+
+
+def protocol(ctx: Context, cases: Sequence[Case] = ()) -> Pictures | None:
+    """How requests are made (of these cases, or all pictures) and answers read; None: chat, from the questions."""
     if ctx.profile.task != "image":
         return None
     from inferlift.load.pictures import Pictures
 
-    return Pictures([Path(case.prompt) for case in pictures(ctx)])
+    return Pictures([Path(case.prompt) for case in cases or pictures(ctx)])
 
 
 def questions(ctx: Context) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from inferlift import ssh
@@ -12,9 +13,10 @@ from inferlift.artifacts import (
     Configured,
     Contract,
     DesiredFleet,
+    Endpoint,
+    Evidence,
     Fleet,
     Host,
-    HostGroup,
     Images,
     Offer,
     Service,
@@ -23,10 +25,11 @@ from inferlift.artifacts import (
     Transfer,
     World,
 )
-from inferlift.errors import CheckFailed
-from inferlift.ledger import Intent
+from inferlift.errors import CheckFailed, Refusal
+from inferlift.ledger import Intent, now
 from inferlift.secret import resolve
 from inferlift.stages._common import protocol, server_wheels
+from inferlift.stages._plan import planned
 from inferlift.stages.base import Context, Settled, moved
 from inferlift.tree import tree_digest
 
@@ -42,36 +45,88 @@ def desired(ctx: Context, **floors: int) -> DesiredFleet:
 
 
 def document(ctx: Context, floors: dict[str, int]) -> DesiredFleet:
-    lab = ctx.profile.lab
-    assert lab is not None  # noqa: S101 - place() refuses other targets
-    small = 384 * 2**20
-    return DesiredFleet(
-        label=f"{ctx.owner}/fleet",
-        groups=(
-            HostGroup(role="gateway", count=1, cpus=1.0, memory_bytes=small),
-            HostGroup(
-                role="model", count=max(floors.values(), default=1), cpus=lab.model_cpus,
-                memory_bytes=lab.model_memory_mb * 2**20,
-            ),
-            HostGroup(role="monitor", count=1, cpus=0.5, memory_bytes=small),
-        ),
-        floors=floors,
-    )  # fmt: skip
+    from inferlift import provision
+
+    return provision.fleet_document(ctx.profile, lambda: sized(ctx), f"{ctx.owner}/fleet", floors)
+
+
+def sized(ctx: Context) -> Sizing:
+    """The sizing of its stage; before that has run, what it would say."""
+    return ctx.optional("size", Sizing) or planned(ctx.profile, ctx.optional("audit", Evidence))
+
+
+def lift_expiry(ctx: Context) -> None:
+    """Before the first user is moved: nothing of the fleet may end by itself any more, and that is read back.
+
+    Raises CheckFailed naming what still expires. Asked of the world each time: a kill may have been in between.
+    """
+    known = ctx.ledger.document("expiry")
+    if known is None:
+        return  # nothing of this fleet was ever to end by itself
+    from inferlift import provision
+
+    with ctx.intent("expiry", f"{ctx.owner}/fleet", {"expiry": known["at"]}, {"expiry": None}):
+        provision.lift_expiry(desired(ctx), ctx.folder, ctx.tools(), ctx.say)
+    ctx.ledger.set_document("expiry", {"at": None})
+
+
+def _expiring(ctx: Context, wanted: DesiredFleet) -> DesiredFleet:
+    """With the proof of concept's expiry, until it was lifted."""
+    from inferlift import provision
+
+    known = ctx.ledger.document("expiry")
+    if known is not None and known["at"] is None:
+        return wanted
+    at = provision.expires(wanted, known["at"] if known else None, datetime.now(UTC))
+    if at is not None:
+        ctx.ledger.set_document("expiry", {"at": at})
+    return provision.expiring(wanted, at)
+
+
+def _affordable(ctx: Context, wanted: DesiredFleet) -> None:
+    """What the account says before more hosts are made than there are. Raises Refusal with all that is missing."""
+    from inferlift import provision
+
+    body = ctx.ledger.document("service")
+    count = sum(g.count for g in wanted.groups)
+    if body is not None and len(body["fleet"]["hosts"]) >= count > 0:
+        return
+    bad = [c for c in provision.check_before_spending(wanted, ctx.say) if not c.ok]
+    if bad:
+        raise Refusal(
+            "the account is not ready for this fleet",
+            why="; ".join(f"{c.name}: {c.detail}" for c in bad),
+            next_command=f"mend that, then ./invoke plan --profile {ctx.profile.name} (asks all of it again)",
+        )
+
+
+def strip(ctx: Context) -> None:
+    """Hosts that outlive the fleet: the roles and the data are taken away again; nothing to do where hosts are made."""
+    from inferlift import configure, provision, transfer
+
+    hosts = provision.staying_hosts(f"{ctx.owner}/fleet", ctx.folder)
+    if not hosts:
+        return
+    configure.apply(hosts, "remove.yml", {}, {}, ctx.path("fleet"), ctx.say)
+    transfer.remove([h for h in hosts if h.role == "model"], DATA)
 
 
 def serve(ctx: Context, wanted: DesiredFleet) -> Service:
     """Hosts, then data where users already rely on it, then configuration, then real completions in a row."""
     from inferlift import provision
 
+    _affordable(ctx, wanted)
     ctx.ledger.set_document("floors", wanted.floors)
     fleet = ctx.step(
         "provision",
-        lambda: provision.apply_fleet(wanted, ctx.folder, ctx.tools(), ctx.say),
+        lambda: provision.apply_fleet(_expiring(ctx, wanted), ctx.folder, ctx.tools(), ctx.say),
         Fleet,
         subject=wanted.label,
         before={"hosts": _names(ctx)},
         planned={g.role: g.count for g in wanted.groups},
     )
+    if not wanted.groups:
+        return _queue(ctx, fleet)
     moved_data = ctx.ledger.stage("migrate")
     if moved_data is not None and moved_data.status is Status.DONE:
         ctx.step(
@@ -81,6 +136,27 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
     how = configure_under_users if moved(ctx.ledger) else configure_fleet
     configured = ctx.step("configure", lambda: how(ctx, fleet), Configured, subject=fleet.label)
     service = _service(ctx, fleet, contract, configured)
+    ctx.ledger.set_document("service", service)
+    return service
+
+
+def queued(ctx: Context, what: str) -> str | None:
+    """Why a stage that is about hosts and users makes no sense where jobs wait in a queue; None where it does."""
+    return f"jobs wait in a queue: {what}" if ctx.profile.task == "batch" else None
+
+
+def _queue(ctx: Context, fleet: Fleet) -> Service:
+    """A queue has no hosts while there are no jobs: nothing to configure, nobody to answer."""
+    from inferlift import provision
+
+    name = fleet.stores.get("job queue", "")
+    checks = provision.verify_fleet(fleet, ctx.folder, ctx.tools())
+    if bad := [c for c in checks if not c.ok]:
+        raise CheckFailed("the queue does not take jobs", why="; ".join(f"{c.name}: {c.detail}" for c in bad))
+    service = Service(
+        fleet=fleet, configured=Configured(hosts={}, changed=0, seconds=0.0), contract=None, replicas=0,
+        endpoint=Endpoint(site=fleet.aws.sites[0].name if fleet.aws else "", address=name), checks=tuple(checks),
+    )  # fmt: skip
     ctx.ledger.set_document("service", service)
     return service
 
@@ -120,6 +196,8 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
     from inferlift.load import probe
 
     tools = ctx.tools()
+    if service.contract is None:
+        return provision.verify_fleet(service.fleet, ctx.folder, tools)
     parts = {
         "fleet:hosts": lambda: _as_planned(ctx, provision.verify_fleet(service.fleet, ctx.folder, tools)),
         "fleet:roles": lambda: configure.validate(service.fleet, ctx.path("fleet")),
@@ -137,8 +215,19 @@ def _as_planned(ctx: Context, checks: list[Check]) -> list[Check]:
     return [c for c in checks if c.ok or c.name not in begun or "not part of what was made" not in c.detail]
 
 
+def destroy(ctx: Context, *, delete_data: bool = False) -> list[str]:
+    """All of the fleet; what holds data stays unless `delete_data`. Returns what is left by a new listing."""
+    from inferlift import provision
+
+    strip(ctx)
+    left = provision.destroy_fleet(f"{ctx.owner}/fleet", ctx.folder, ctx.tools(), ctx.say, delete_data=delete_data)
+    for document in ("floors", "service", "expiry"):
+        ctx.ledger.drop_document(document)
+    return left
+
+
 def settle_fleet(ctx: Context, intent: Intent) -> Settled:
-    if intent.action in ("provision", "destroy"):
+    if intent.action in ("provision", "destroy", "expiry"):
         from inferlift import provision
 
         provision.settle(ctx.folder, ctx.tools(), ctx.say)
@@ -155,6 +244,7 @@ def target_of(ctx: Context, service: Service, *, synthetic: bool = True) -> Any:
     from inferlift import configure
     from inferlift.load.target import from_contract
 
+    assert service.contract is not None  # noqa: S101 - stages that send requests are not for queues
     headers = {configure.SYNTHETIC_HEADER: resolve(keys(ctx)["synthetic_key"])} if synthetic else {}
     return from_contract(
         service.contract, address=service.endpoint.address, port=service.endpoint.port, extra_headers=headers,
@@ -174,10 +264,37 @@ def roles_digest(ctx: Context) -> str:
 
 
 def copy_data(ctx: Context, fleet: Fleet) -> Transfer:
-    from inferlift.transfer import copy
+    from inferlift import transfer
 
-    world = ctx.need("world", World)
-    return copy(world.origin, world.data_path, fleet.by_role("model"), DATA, ctx.path("data"), ctx.say)
+    world, data, models = ctx.need("world", World), ctx.profile.data, fleet.by_role("model")
+    limit = None if data.limit_mb_per_s is None else max(1, round(data.limit_mb_per_s * 1e6 / 1024))
+    writers = None if data.freeze is None else lambda: freeze(ctx)
+    if data.source is not None and "://" in data.source:
+        return transfer.copy_s3(data.source, models, DATA, ctx.path("data"), ctx.say, limit, freeze=writers)
+    path = data.source or world.data_path
+    return transfer.copy(world.origin, path, models, DATA, ctx.path("data"), ctx.say, limit, freeze=writers)
+
+
+def freeze(ctx: Context) -> None:
+    """The old side stops writing. That it did is noted before, so that whatever happens it is let go again."""
+    data = ctx.profile.data
+    if data.freeze is None:
+        return
+    ctx.ledger.set_document("frozen", {"at": now(), "thaw": data.thaw})
+    ctx.say("the old side's writes are stopped")
+    ssh.run(ctx.need("world", World).origin, data.freeze, timeout_s=300)
+
+
+def thaw(ctx: Context, *, copied: bool = True) -> None:
+    """The old side may write again; its copies, if any, are out of date from then on. Nothing where none is frozen."""
+    frozen = ctx.ledger.document("frozen")
+    if frozen is None:
+        return
+    ssh.run(ctx.need("world", World).origin, frozen["thaw"], timeout_s=300)
+    ctx.say("the old side may write again: before users are moved, its data is copied once more")
+    ctx.ledger.drop_document("frozen")
+    if copied:
+        ctx.ledger.drop("migrate")
 
 
 def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), check: bool = False) -> Configured:
@@ -206,6 +323,8 @@ def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), che
         tls_folder=folder / "tls",
         wheels=wheels,
         workers=[h.name for copy in configure.clusters(fleet) for h in copy[1:]],
+        resolvers=_resolvers(ctx),
+        model_cost_per_hour=_model_cost(ctx),
     )
     made = models.over(made)
     return configure.apply(
@@ -253,6 +372,19 @@ def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
             }
         )
     return done
+
+
+def _resolvers(ctx: Context) -> tuple[str, ...]:
+    """Name servers that the monitor asks for the users' name: in the lab the old world's."""
+    world = ctx.world()
+    return (world.resolver.address, world.authority.address) if world is not None else ()
+
+
+def _model_cost(ctx: Context) -> float | None:
+    """An hour of one model host by the plan; None where its price is unknown."""
+    sizing = ctx.optional("size", Sizing)
+    hour = sizing.cost_per_hour.value if sizing is not None else None
+    return None if sizing is None or hour is None else round(hour / (sizing.replicas + sizing.spare), 6)
 
 
 def keys(ctx: Context) -> dict[str, str]:

@@ -140,7 +140,8 @@ class Context:
         from inferlift import toolchain
         from inferlift.provision import Tools
 
-        toolchain.ensure(["debian-packages", "pulumi", "host-image"], self.say)
+        lab = [] if self.profile.lab is None else ["debian-packages", "host-image"]
+        toolchain.ensure(["pulumi", *lab], self.say)
         return Tools(
             pulumi_bin=toolchain.pulumi_bin() / "pulumi",
             python_plugin=None,

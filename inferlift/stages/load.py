@@ -9,7 +9,7 @@ from inferlift.artifacts import Artifact, Check, Evidence, Figure, LoadRun, Meas
 from inferlift.errors import CheckFailed, Held
 from inferlift.ledger import digest, now
 from inferlift.stages import _fleet
-from inferlift.stages._common import pictures, protocol, questions, sizing_part
+from inferlift.stages._common import protocol, quality_cases, questions, sizing_part
 from inferlift.stages._plan import planned
 from inferlift.stages.base import Context, Stage
 
@@ -23,6 +23,9 @@ class LoadStage(Stage):
     name = "load"
     artifact = Measurement
     approval = "first"
+
+    def applicable(self, ctx: Context) -> str | None:
+        return _fleet.queued(ctx, "their time is the jobs' own, and no user waits for an answer")
 
     def key(self, ctx: Context) -> dict[str, Any]:
         poc, evidence = ctx.ledger.document("key:poc"), ctx.optional("audit", Evidence)
@@ -129,12 +132,11 @@ class LoadStage(Stage):
         )
 
     def _quality(self, ctx: Context, service: Service) -> Quality:
-        from inferlift.load.quality import assess, load_cases
+        from inferlift.load.quality import assess
 
-        path = ctx.profile.load.quality_prompts
-        if path is None:
+        cases = quality_cases(ctx)
+        if not cases:
             return Quality(n=0, correct=0, share=None)
-        cases = pictures(ctx) if ctx.profile.task == "image" else load_cases(ctx.root / path)
         return assess(_fleet.target_of(ctx, service), cases, users=2, protocol=protocol(ctx))
 
     def _origin(self, ctx: Context) -> LoadRun:

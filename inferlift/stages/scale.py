@@ -21,6 +21,9 @@ class ScaleStage(Stage):
     artifact = Scaled
     approval = "second"
 
+    def applicable(self, ctx: Context) -> str | None:
+        return _fleet.queued(ctx, "hosts come with the jobs and go with them")
+
     def key(self, ctx: Context) -> dict[str, Any]:
         measured = ctx.optional("load", Measurement)
         poc = ctx.ledger.document("key:poc")

@@ -21,6 +21,9 @@ class WatchStage(Stage):
     name = "watch"
     artifact = Watch
 
+    def applicable(self, ctx: Context) -> str | None:
+        return _fleet.queued(ctx, "it has no gateway and no monitor to be judged from")
+
     def key(self, ctx: Context) -> dict[str, Any]:
         row = ctx.ledger.stage("switch")
         return {"cutover": row.digest if row else None, "seconds": ctx.profile.watch.seconds}

@@ -12,13 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from inferlift import ssh
 from inferlift.artifacts import Check, Host, Transfer, TransferPass
 from inferlift.errors import CheckFailed, Refusal
 from inferlift.transfer import on_host, rsync
 from inferlift.transfer.manifest import Manifest
+from inferlift.transfer.sources import HostFolder, S3Folder, Source
 
 _SCRIPT = Path(on_host.__file__)
 T = TypeVar("T")
@@ -35,17 +36,51 @@ def copy(
     bandwidth_kbps: int | None = None,
     *,
     max_passes: int = 4,
+    freeze: Callable[[], None] | None = None,
 ) -> Transfer:
     """Make `destination_path` on every destination equal to `source_path`, at least two passes, by checksums.
 
     Files that change meanwhile are copied again, `max_passes` times at most. `bandwidth_kbps` (KiB/s) limits each
-    connection. The same call again goes on where a killed one stopped.
+    connection. `freeze` stops the writers at the source; it is called after the first pass, so that writes rest only
+    while what changed is copied. The same call again goes on where a killed one stopped.
     Raises Refusal (foreign or impossible destination, special files), Retryable (a connection was cut), CheckFailed
     with the names of the files that stayed different.
     """
+    there = HostFolder(source, source_path, _scan)
+    return _copy(there, destinations, destination_path, workdir, say, bandwidth_kbps, max_passes, freeze)
+
+
+def copy_s3(
+    url: str,
+    destinations: Sequence[Host],
+    destination_path: str,
+    workdir: Path,
+    say: Callable[[str], None],
+    bandwidth_kbps: int | None = None,
+    *,
+    max_passes: int = 4,
+    freeze: Callable[[], None] | None = None,
+    client: Any = None,
+) -> Transfer:
+    """The same from `s3://BUCKET/PREFIX`; `client` is boto3's, made by its own rules where none is given."""
+    there = S3Folder(url, client)
+    return _copy(there, destinations, destination_path, workdir, say, bandwidth_kbps, max_passes, freeze)
+
+
+def _copy(
+    source: Source,
+    destinations: Sequence[Host],
+    destination_path: str,
+    workdir: Path,
+    say: Callable[[str], None],
+    bandwidth_kbps: int | None,
+    max_passes: int,
+    freeze: Callable[[], None] | None,
+) -> Transfer:
     _sound(destinations, destination_path, max_passes)
-    origin = f"{source.name}:{source_path}"
-    before = _scan(source, source_path)
+    origin = source.name
+    staging = _staging(workdir, origin)
+    before = source.scan(staging)
     if before.special:
         raise Refusal(
             f"{origin} holds {len(before.special)} sockets, pipes or devices that cannot be copied",
@@ -59,18 +94,19 @@ def copy(
                 f"{destination_path} on {host.name} is not ours to write: {answer['refused']}",
                 next_command="give another destination folder, or empty that one by hand",
             )
-    staging = _staging(workdir, origin)
     passes: list[TransferPass] = []
     differing: list[str] = []
     for number in range(1, max_passes + 1):
-        say(f"pass {number}: {source.name} to {', '.join(h.name for h in destinations)}")
+        say(f"pass {number}: {origin} to {', '.join(h.name for h in destinations)}")
         checksum = bool(differing)
-        passes.append(_pass(source, source_path, destinations, destination_path, staging, checksum, bandwidth_kbps))
+        passes.append(_pass(source, destinations, destination_path, staging, checksum, bandwidth_kbps))
         last = passes[-1]
         say(f"pass {number}: {last.files} files, {last.bytes_sent / 1e6:.1f} MB in {last.seconds:.1f} s")
         if number == 1 and max_passes > 1:
+            if freeze is not None:
+                freeze()
             continue
-        after = _scan(source, source_path)
+        after = source.scan(staging)
         found = _together(destinations, lambda host: _scan(host, destination_path))
         differing = [f"{host.name}: {d}" for host, m in zip(destinations, found, strict=True)
                      for d in after.sealed().difference(m)]  # fmt: skip
@@ -106,9 +142,13 @@ def verify(transfer: Transfer, destinations: Sequence[Host], destination_path: s
     return _together(destinations, check)
 
 
+def remove(destinations: Sequence[Host], destination_path: str) -> None:
+    """Take the copies away again; a folder without our marker stays. Raises Retryable, CheckFailed."""
+    _together(destinations, lambda host: _ask(host, "remove", destination_path))
+
+
 def _pass(
-    source: Host,
-    source_path: str,
+    source: Source,
     destinations: Sequence[Host],
     destination_path: str,
     staging: Path,
@@ -117,7 +157,7 @@ def _pass(
 ) -> TransferPass:
     started = time.monotonic()
     how = {"checksum": checksum, "bandwidth_kbps": bandwidth_kbps}
-    first = rsync.together([rsync.pull(source, source_path, staging, **how)])[0]  # type: ignore[arg-type]
+    first = source.pull(staging, **how)  # type: ignore[arg-type]
     rest = rsync.together([rsync.push(host, staging, destination_path, **how) for host in destinations])  # type: ignore[arg-type]
     return TransferPass(
         files=max(first.files, *(s.files for s in rest)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -82,6 +83,14 @@ def seal(root: str, source: str, manifest: str) -> dict[str, object]:
     return {"ok": True}
 
 
+def remove(root: str) -> dict[str, object]:
+    """Remove the folder if it is ours. Only what carries the marker is touched."""
+    if os.path.islink(root) or not os.path.lexists(os.path.join(root, MARKER)):
+        return {"ok": True, "removed": False}
+    shutil.rmtree(root)
+    return {"ok": True, "removed": True}
+
+
 def look(root: str) -> dict[str, object]:
     """What is there now beside what was sealed."""
     if not os.path.isdir(root):
@@ -115,7 +124,13 @@ def _sha256(path: str) -> tuple[int, str]:
 
 
 def main(arguments: list[str]) -> int:
-    commands: dict[str, Callable[..., object]] = {"scan": scan, "claim": claim, "seal": seal, "look": look}
+    commands: dict[str, Callable[..., object]] = {
+        "scan": scan,
+        "claim": claim,
+        "seal": seal,
+        "look": look,
+        "remove": remove,
+    }
     try:
         print(json.dumps(commands[arguments[0]](*arguments[1:])))
     except OSError as error:

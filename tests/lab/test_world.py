@@ -145,7 +145,9 @@ def configure(hosts: list[Host], ca_folder: Path, folder: Path, keys: dict[str, 
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     toolchain.ensure(["host-image", "wheels"], print)
     folder = tmp_path_factory.mktemp("world")
-    keys = {name: random_secrets.token_urlsafe(24) for name in ("users_key", "app_key", "model_key", "dns_key")}
+    keys = {
+        name: random_secrets.token_urlsafe(24) for name in ("users_key", "app_key", "model_key", "dns_key", "guard_key")
+    }
     for name, value in keys.items():
         (folder / name).write_text(value)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "id"], check=True)

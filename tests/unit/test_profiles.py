@@ -15,6 +15,7 @@ from inferlift.profile import ROOT, Profile
 TASKS = {
     "batch": "batch",
     "demo": "chat",
+    "demo-aws": "chat",
     "demo-image": "image",
     "demo-image-small": "image",
     "demo-small": "chat",
@@ -104,7 +105,10 @@ def test_only_the_batch_may_be_interrupted() -> None:
     assert [name for name in TASKS if profile(name).interruptible] == ["batch"]
 
 
-@pytest.mark.parametrize("name", sorted(set(TASKS) - {"demo", "demo-small", "demo-image", "demo-image-small"}))
+NO_ASSUMPTION = {"demo", "demo-aws", "demo-small", "demo-image", "demo-image-small"}
+
+
+@pytest.mark.parametrize("name", sorted(set(TASKS) - NO_ASSUMPTION))
 def test_assumed_traffic_says_so(name: str) -> None:
     text = (ROOT / "profiles" / f"{name}.yaml").read_text(encoding="utf-8")
     assert "assumption" in text.partition("requests:")[2].partition("\n\n")[0]

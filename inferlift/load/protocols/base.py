@@ -25,6 +25,10 @@ class Protocol:
         """The body of request `i`, the same at every call. Raises DeclarationError where it cannot be made."""
         raise NotImplementedError
 
+    def apart(self, run: str) -> Protocol:
+        """The same requests with texts that only the run of this name sends, where this protocol can do that."""
+        return self
+
     def answer(self, gaps: dict[int, int] | None = None) -> Answer:
         """What reads one answer."""
         return Answer(gaps=gaps)
@@ -42,8 +46,8 @@ class Protocol:
 
     @property
     def prefix_cache(self) -> str:
-        """What a server's cache of prompt beginnings can have done to the figures; empty: there is no such cache."""
-        return ""
+        """What a server's cache can have done to the figures."""
+        return "possible: the same requests are sent again and again"
 
     def shown(self) -> Any:
         """The first body as it goes out, to be read by people; never a secret."""

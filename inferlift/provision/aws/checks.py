@@ -6,10 +6,11 @@ A check that cannot be answered is no pass: `skipped` says why, and what it woul
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import IPv4Network
 from typing import Any
 
 from inferlift.artifacts import Check
-from inferlift.artifacts.fleet import AwsSite, DesiredFleet, HostGroup
+from inferlift.artifacts.fleet import AwsPlan, AwsSite, DesiredFleet, HostGroup
 from inferlift.errors import InferliftError
 from inferlift.provision.aws import listing
 from inferlift.provision.aws import plan as planning
@@ -18,16 +19,15 @@ from inferlift.provision.aws.session import Session, calling, code_of
 from inferlift.provision.aws.tables import Market, instance_type, quota
 
 Say = Callable[[str], None]
+EXAMPLES = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
+LOW_SCORE = 3  # of 10: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/how-sps-works.html
 
 
 def before_spending(desired: DesiredFleet, session: Session, say: Say) -> list[Check]:
-    """All checks of a document, the cheapest first; a failed identity ends them."""
+    """All checks of a document, the cheapest first. Raises Refusal where nobody is signed in."""
     plan = planning.of(desired)
-    try:
-        account, who = session.account(plan.sites[0].region)
-    except InferliftError as error:
-        return [Check(name="identity", ok=False, detail=_words(error))]
-    found = [Check(name="identity", ok=True, detail=f"account {account}, {who}")]
+    account, who = session.account(plan.sites[0].region)
+    found = [Check(name="identity", ok=True, detail=f"account {account}, {who}"), *_ranges(plan)]
     try:
         settled = resolve(desired, session, lambda line: None)
         found += _places(settled)
@@ -109,6 +109,18 @@ def _quota(key: tuple[str, str, str, str], need: int, session: Session) -> Check
     return Check(name=label, ok=False, detail=f"{need} vCPUs are needed and {have:g} allowed; ask: {ask}")
 
 
+def _ranges(plan: AwsPlan) -> list[Check]:
+    """Who may call: ranges kept for documentation (RFC 5737) are nobody's, so that no user would get through."""
+    given = plan.settings.user_ranges
+    nobody = [r for r in given if any(IPv4Network(r).subnet_of(IPv4Network(e)) for e in EXAMPLES)]
+    if plan.batch:
+        return []
+    if nobody:
+        why = f"{', '.join(nobody)} is an example that nobody has: put in aws.user_ranges who may call port 443"
+        return [Check(name="who may call", ok=False, detail=why)]
+    return [Check(name="who may call", ok=True, detail=f"port 443 from {', '.join(given)}")]
+
+
 def _places(desired: DesiredFleet) -> list[Check]:
     return [
         Check(
@@ -175,9 +187,11 @@ def _spot(desired: DesiredFleet, site: AwsSite, session: Session) -> list[Check]
     best = max(scores, default=None)
     if best is None:
         return [Check(name=label, ok=True, skipped=True, detail="AWS gave no score")]
-    return [
-        Check(name=label, ok=best >= 3, detail=f"{best} of 10 for {count} vCPUs of {', '.join(sorted(set(types)))}")
-    ]
+    told = f"{best} of 10 for {count} vCPUs of {', '.join(sorted(set(types)))}"
+    if best < LOW_SCORE:
+        # a forecast forbids nothing: it is told, and no pass
+        told += "; low: hosts may not be had, or be taken away often"
+    return [Check(name=label, ok=True, skipped=best < LOW_SCORE, detail=told)]
 
 
 def _exists(label: str, region: str, session: Session) -> Check:

@@ -64,6 +64,8 @@ def verify(expected: Fleet, session: Session | None = None) -> list[Check]:
             if tag(one, naming.ROLE) in ("gateway", "model", "monitor"):
                 present[tag(one, naming.NAME)] = (one, region)
     checks = [_check_host(h, present.get(h.name), session) for h in expected.hosts]
+    if expected.aws.batch is not None:
+        checks.append(_check_queue(expected.stores.get("job queue", ""), places[0], session))
     names = {h.name for h in expected.hosts}
     checks += [
         Check(name=f"host {name}", ok=False, detail="exists, but is not part of what was made")
@@ -140,6 +142,25 @@ def _endpoints(
 def _generation(hosts: tuple[Host, ...]) -> str:
     text = "\n".join(sorted(f"{h.name} {h.container}" for h in hosts))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_queue(arn: str, region: str, session: Session) -> Check:
+    """Does the queue take jobs, and do its hosts come? AWS itself says so of both."""
+    client, name = session.client("batch", region), f"queue {arn.rpartition('/')[2] or 'of this fleet'}"
+    with calling("the state of the queue", region):
+        queues = client.describe_job_queues(jobQueues=[arn])["jobQueues"] if arn else []
+        hosts = [o["computeEnvironment"] for q in queues for o in q["computeEnvironmentOrder"]]
+        environments = (
+            client.describe_compute_environments(computeEnvironments=hosts)["computeEnvironments"] if hosts else []
+        )
+    if not queues or not environments:
+        return Check(name=name, ok=False, detail="deleted: AWS knows no such queue, or none of its hosts' environment")
+    bad = [
+        f"{what} is {one['state']} and {one.get('status')}: {one.get('statusReason', '')}".rstrip(": ")
+        for what, one in (("the queue", queues[0]), ("its environment", environments[0]))
+        if one["state"] != "ENABLED" or one.get("status") not in ("VALID", "CREATING", "UPDATING")
+    ]
+    return Check(name=name, ok=not bad, detail="; ".join(bad) or "takes jobs")
 
 
 def _check_host(host: Host, found: tuple[dict[str, Any], str] | None, session: Session) -> Check:

