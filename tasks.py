@@ -65,13 +65,14 @@ _JSON = {"json": "one JSON object on stdout"}
 _DEPLOY_HELP = {
     **_PROFILE,
     **_VERBOSE,
-    "target": "lab (the profile's own by default)",
+    "target": "the profile's own by default; another is refused",
     "from_": "first stage to look at",
     "to": "last stage",
     "ask": "ask for both approvals, as on a paid target",
     "plan": "hash of an approved plan (see `invoke plan`)",
     "locked": "lock.json to rebuild from; refused where it would come out differently",
     "load_origin": "also send a small live sample to the old side",
+    "detach": "go on without this terminal; started again when something kills it",
 }
 
 
@@ -86,6 +87,7 @@ def deploy(
     plan: str = "",
     locked: str = "",
     load_origin: bool = False,
+    detach: bool = False,
     verbose: bool = False,
 ) -> None:
     """Migrate a workload end to end; the same command resumes, verifies and repairs."""
@@ -95,7 +97,7 @@ def deploy(
 
         return run(
             profile, target or None, first=from_ or None, last=to or None, ask=ask, plan=plan or None,
-            locked=locked or None, load_origin=load_origin, verbose=verbose,
+            locked=locked or None, load_origin=load_origin, detach=detach, verbose=verbose,
         )  # fmt: skip
 
     _guard(work)
@@ -199,7 +201,8 @@ poc = _stage_task("poc", "One replica of the new side, made and configured.")
 
 
 @task(
-    iterable=["url", "price"],
+    auto_shortflags=False,  # forty options have no sensible letters
+    iterable=["url", "price", "image"],
     help={
         **_PROFILE,
         **_JSON,
@@ -214,30 +217,48 @@ poc = _stage_task("poc", "One replica of the new side, made and configured.")
         "protocol": "with --url: chat, completions, embeddings, kserve, kserve-grpc, image or http",
         "prompts": "with --url: file of questions, one a line",
         "max_tokens": "with --url: reply length asked for",
+        "stream": "with --url: ask for a stream; --no-stream: for one document",
+        "cached": "with --url: send the prompts as they are; a prefix cache may then answer",
+        "extra": "with --url: JSON object merged into an OpenAI body",
+        "seed": "with --url: of arrivals and texts; the same one sends the same again (default: drawn, and told)",
+        "warm_up": "with --url: requests before the test that do not count (default: a twentieth, at least 8)",
         "model": "with --url: name of the model",
         "key": "with --url: env:NAME or file:PATH",
         "key_header": "header of the key",
         "ca": "with --url: CA of the endpoint",
         "price": "with --url: an endpoint's price an hour, - unknown; in their order",
-        "body": "with --url: Jinja template of the body (protocol http)",
+        "body": "with --url: Jinja template of the body (protocol http; it knows i and run), tensors (kserve)",
+        "rows": "with --url: JSON lines, the values of the template in turn",
+        "image": "with --url: image file (protocol image); several are posted in turn",
+        "field": "with --url: name of the image's part in a form; without it the image is the body",
         "check": "with --url: what an answer must hold",
         "p95_ttft": "target, ms",
         "p95_total": "target, ms",
+        "error_share": "target: this share of the requests may fail",
         "quality": "with --url: JSON lines of checkable prompts",
+        "quality_share": "target: this share of their answers is right",
         "idle": "with --url: seconds of silence before the first answer after idle is measured",
         "timeout": "with --url: seconds of a request",
+        "deadline": "with --url: seconds of the whole run; what is in flight then counts as timed out",
+        "self_check": "with --url: find out first what this machine can drive",
+        "workers": "with --url: so many Locust workers send, on this machine or others (docs/load.md)",
+        "bind": "with --workers: where they find this machine, HOST:PORT",
         "html": "with --url: report file",
         "junit": "with --url: XML for CI",
         "folder": "with --url: where samples go",
+        "replace": "with --url: what stands at --html, --junit or --folder may go",
     },
 )
 def load(
-    c: Context, url: list[str], price: list[str], profile: str = "demo", json: bool = False, verbose: bool = False,
-    requests: int = 1000, users: int = 0, rate: float = 0.0, arrivals: str = "poisson", shape: str = "",
-    knee: float = 0.0, protocol: str = "chat", prompts: str = "", max_tokens: int = 16, model: str = "", key: str = "",
-    key_header: str = "Authorization", ca: str = "", body: str = "", check: str = "", p95_ttft: float = 0.0,
-    p95_total: float = 0.0, quality: str = "", idle: float = 0.0, timeout: float = 120.0, html: str = "",
-    junit: str = "", folder: str = "",
+    c: Context, url: list[str], price: list[str], image: list[str], profile: str = "demo", json: bool = False,
+    verbose: bool = False, requests: int = 1000, users: int = 0, rate: float = 0.0, arrivals: str = "poisson",
+    shape: str = "", knee: float = 0.0, protocol: str = "chat", prompts: str = "", max_tokens: int = 16,
+    model: str = "", key: str = "", key_header: str = "Authorization", ca: str = "", body: str = "", check: str = "",
+    p95_ttft: float = 0.0, p95_total: float = 0.0, quality: str = "", idle: float = 0.0, timeout: float = 120.0,
+    html: str = "", junit: str = "", folder: str = "", replace: bool = False, stream: bool = True,
+    cached: bool = False, extra: str = "", rows: str = "", field: str = "", seed: str = "", warm_up: int = -1,
+    error_share: float = 0.01, quality_share: float = 0.9, deadline: float = 0.0, self_check: bool = True,
+    workers: int = 0, bind: str = "127.0.0.1:5557",
 ) -> None:  # fmt: skip
     """The 1000-request test; of a migration's new side, or with --url of any endpoints."""
 
@@ -247,14 +268,19 @@ def load(
 
         _needs("url", "".join(url), "requests", "users", "rate", "arrivals", "shape", "knee", "protocol", "prompts",
                "max-tokens", "model", "key", "key-header", "ca", "price", "body", "check", "p95-ttft", "p95-total",
-               "quality", "idle", "timeout", "html", "junit", "folder")  # fmt: skip
+               "quality", "idle", "timeout", "html", "junit", "folder", "replace", "no-stream", "cached", "extra",
+               "rows", "image", "field", "seed", "warm-up", "error-share", "quality-share", "deadline",
+               "no-self-check", "workers", "bind")  # fmt: skip
         if not url:
             return stage("load", profile, as_json=json, verbose=verbose)
         return load_urls(
             list(url), as_json=json, prices=list(price), requests=requests, users=users, rate=rate, arrivals=arrivals,
             shape=shape, knee=knee, protocol=protocol, prompts=prompts, max_tokens=max_tokens, model=model, key=key,
             key_header=key_header, ca=ca, body=body, check=check, p95_ttft=p95_ttft, p95_total=p95_total,
-            quality=quality, idle=idle, timeout=timeout, html=html, junit=junit, folder=folder,
+            quality=quality, idle=idle, timeout=timeout, html=html, junit=junit, folder=folder, replace=replace,
+            stream=stream, cached=cached, extra=extra, rows=rows, images=list(image), field=field, seed=seed,
+            warm_up=warm_up, error_share=error_share, quality_share=quality_share, deadline=deadline,
+            self_check=self_check, workers=workers, bind=bind,
         )  # fmt: skip
 
     _guard(work)
@@ -321,14 +347,14 @@ def size(
     _guard(work)
 
 
-@task(help={**_PROFILE, **_JSON})
-def tco(c: Context, profile: str = "demo", json: bool = False) -> None:
+@task(help={**_PROFILE, **_JSON, "explain": "the assumptions too, each with its source"})
+def tco(c: Context, profile: str = "demo", json: bool = False, explain: bool = False) -> None:
     """Buy, lease, rent, cloud or a managed service, over years."""
 
     def work() -> int:
         from inferlift.commands import tco as run
 
-        return run(profile, as_json=json)
+        return run(profile, as_json=json, explain=explain)
 
     _guard(work)
 
@@ -375,14 +401,14 @@ def init(c: Context, name: str, set_: list[str], from_evidence: str = "") -> Non
     _guard(work)
 
 
-@task(help={**_PROFILE, **_JSON})
-def plan(c: Context, profile: str = "demo", json: bool = False) -> None:
+@task(help={**_PROFILE, **_JSON, "target": "the profile's own by default; another is refused"})
+def plan(c: Context, profile: str = "demo", target: str = "", json: bool = False) -> None:
     """What deploy would do and cost, with the hash to approve; changes nothing."""
 
     def work() -> int:
         from inferlift.commands import plan as run
 
-        return run(profile, as_json=json)
+        return run(profile, target or None, as_json=json)
 
     _guard(work)
 
@@ -399,14 +425,21 @@ def approve(c: Context, profile: str = "demo", reason: str = "") -> None:
     _guard(work)
 
 
-@task(help={**_PROFILE, **_JSON})
-def status(c: Context, profile: str = "demo", json: bool = False) -> None:
+@task(
+    help={
+        **_PROFILE,
+        **_JSON,
+        "follow": "look on until the run that is under way ends, wherever it runs; its exit code",
+        "drift": "ask Pulumi, Ansible and DNS whether all is as it was left",
+    }
+)
+def status(c: Context, profile: str = "demo", json: bool = False, follow: bool = False, drift: bool = False) -> None:
     """How each stage stands."""
 
     def work() -> int:
         from inferlift.commands import status as run
 
-        return run(profile, as_json=json)
+        return run(profile, as_json=json, follow=follow, drift=drift)
 
     _guard(work)
 
@@ -441,17 +474,26 @@ _ALONE = {
     "new": "with --name: the address they go to",
     "dns": "with --name: file of the DNS back end's settings (docs/switch.md)",
     "log": "with --name: file that gets a JSON line before and after each write",
+    "authority": "with --name: address of a name server of the zone; may be repeated; none: found by NS",
+    "resolver": "with --name: address of a resolver as users have it; none: this machine's",
+    "dns_port": "with --name: port of those",
+    "owner": "with --name: who writes, as the record's journal says; the way back needs the same",
 }
 
 
 @task(
+    iterable=["authority"],
     help={
         **_PROFILE, **_JSON, **_VERBOSE, **_ALONE, "gate": "with --name: a command that decides (exit 0, 1 or 3)",
         "url": "with --name: a URL asked at both addresses; it decides", "ca": "with --url: CA that vouches for it",
-    }
+        "steps": "with --name: percents on the new side, by commas", "ttl": "with --name: TTL in seconds meanwhile",
+        "samples": "with --url: requests to each side at each look",
+        "shadow": "only print what makes the old nginx send this percent of requests to the new side too",
+    },
 )  # fmt: skip
 def switch(
     c: Context,
+    authority: list[str],
     profile: str = "demo",
     json: bool = False,
     verbose: bool = False,
@@ -463,31 +505,57 @@ def switch(
     url: str = "",
     ca: str = "",
     log: str = "",
+    resolver: str = "",
+    dns_port: int = 53,
+    owner: str = "",
+    steps: str = "",
+    ttl: int = 0,
+    samples: int = 0,
+    shadow: float = 0.0,
 ) -> None:
     """Move users by DNS, a step at a time; of a migration, or with --name of any two addresses."""
 
     def work() -> int:
+        from inferlift.alone import shadow as show_shadow
         from inferlift.alone import switch_alone
         from inferlift.commands import stage
 
-        _needs("name", name, "old", "new", "dns", "gate", "url", "ca", "log")
+        if shadow:
+            return show_shadow(shadow, profile=profile, name=name, new=new, ca=ca)
+        _needs("name", name, "old", "new", "dns", "gate", "url", "ca", "log", "authority", "resolver", "dns-port",
+               "owner", "steps", "ttl", "samples")  # fmt: skip
         if name:
-            return switch_alone(name, old, new, dns, gate=gate, url=url, ca=ca, log=log)
+            return switch_alone(
+                name, old, new, dns, gate=gate, url=url, ca=ca, log=log, authority=tuple(authority), resolver=resolver,
+                dns_port=dns_port, owner=owner, steps=steps, ttl=ttl, samples=samples, as_json=json,
+            )  # fmt: skip
         return stage("switch", profile, as_json=json, verbose=verbose)
 
     _guard(work)
 
 
-@task(help={**_PROFILE, **_VERBOSE, **_ALONE})
+@task(
+    iterable=["authority"],
+    help={
+        **_PROFILE, **_VERBOSE, **_ALONE, "json": "with --name: one JSON object on stdout",
+        "restore": "with --name: give the record back as it was found, type and TTL included",
+    },
+)  # fmt: skip
 def rollback(
     c: Context,
+    authority: list[str],
     profile: str = "demo",
     verbose: bool = False,
+    json: bool = False,
     name: str = "",
     old: str = "",
     new: str = "",
     dns: str = "",
     log: str = "",
+    resolver: str = "",
+    dns_port: int = 53,
+    owner: str = "",
+    restore: bool = False,
 ) -> None:
     """All users back to the old side, verified at authority and resolver."""
 
@@ -495,22 +563,57 @@ def rollback(
         from inferlift.alone import switch_alone
         from inferlift.commands import rollback as run
 
-        _needs("name", name, "old", "new", "dns", "log")
+        _needs(
+            "name", name, "old", "new", "dns", "log", "authority", "resolver", "dns-port", "owner", "json", "restore"
+        )
         if name:
-            return switch_alone(name, old, new, dns, gate="", url="", ca="", log=log, back=True)
+            return switch_alone(
+                name,
+                old,
+                new,
+                dns,
+                log=log,
+                authority=tuple(authority),
+                resolver=resolver,
+                dns_port=dns_port,
+                owner=owner,
+                as_json=json,
+                restore=restore,
+                back=True,
+            )
         return run(profile, verbose=verbose)
 
     _guard(work)
 
 
-@task(help={**_PROFILE, **_VERBOSE})
-def destroy(c: Context, profile: str = "demo", verbose: bool = False) -> None:
+@task(
+    help={
+        **_PROFILE, **_JSON, **_VERBOSE, "apply": "do it; without, it is only shown",
+        "undo": "start the old side again, as the way back",
+    }
+)  # fmt: skip
+def decommission(
+    c: Context, profile: str = "demo", apply: bool = False, undo: bool = False, json: bool = False,
+    verbose: bool = False,
+) -> None:  # fmt: skip
+    """The end of the old side, offered once its own log is quiet; shown first, and taken back with --undo."""
+
+    def work() -> int:
+        from inferlift.commands import decommission as run
+
+        return run(profile, apply=apply, undo=undo, as_json=json, verbose=verbose)
+
+    _guard(work)
+
+
+@task(help={**_PROFILE, **_VERBOSE, "delete_data": "also what holds data: bucket, images, disks, key"})
+def destroy(c: Context, profile: str = "demo", delete_data: bool = False, verbose: bool = False) -> None:
     """Remove the fleet and prove that nothing of it is left; refused while users are on it."""
 
     def work() -> int:
         from inferlift.commands import destroy as run
 
-        return run(profile, verbose=verbose)
+        return run(profile, delete_data=delete_data, verbose=verbose)
 
     _guard(work)
 
@@ -527,14 +630,16 @@ def profiles(c: Context) -> None:
     _guard(work)
 
 
-@task(help=_JSON)
-def doctor(c: Context, json: bool = False) -> None:
-    """What is there, what is missing, and the command that brings it."""
+@task(
+    help={"target": "lab, aws or static", "profile": "with aws: whose fleet the account is asked about", **_JSON},
+)
+def doctor(c: Context, target: str = "", profile: str = "", json: bool = False) -> None:
+    """What is there, what is missing, and the command that brings it; of a cloud, what its account says too."""
 
     def work() -> int:
         from inferlift.commands import doctor as run
 
-        return run(as_json=json)
+        return run(target or None, profile, as_json=json)
 
     _guard(work)
 
@@ -547,6 +652,35 @@ def lab(c: Context, action: str, profile: str = "demo", verbose: bool = False) -
         from inferlift.commands import lab as run
 
         return run(action, profile, verbose=verbose)
+
+    _guard(work)
+
+
+@task(
+    help={
+        "fault": "name (docs/faults.md), several by commas, or all",
+        "profile": "of the lab: whose migration is rehearsed",
+        "here": "on the migration that stands, not in a lab of its own",
+        "keep": "leave the rehearsal's lab standing",
+        "write": "write the table in docs/faults.md",
+        **_JSON,
+    }
+)
+def rehearse(
+    c: Context,
+    fault: str = "all",
+    profile: str = "demo-small",
+    here: bool = False,
+    keep: bool = False,
+    write: bool = False,
+    json: bool = False,
+) -> None:
+    """Break something on purpose in a lab, and see that it ends as documented."""
+
+    def work() -> int:
+        from inferlift.rehearsal import rehearse as run
+
+        return run(fault, profile, here=here, keep=keep, write=write, as_json=json)
 
     _guard(work)
 
@@ -585,19 +719,26 @@ def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, 
     _guard(work)
 
 
-@task(positional=["name"], help={"name": "deploy, sizing, load, audit, aws, hosts or switch", **_JSON})
-def bench(c: Context, name: str, json: bool = False) -> None:
+@task(
+    positional=["name"],
+    help={
+        "name": "deploy, sizing, load, audit, aws, hosts, switch or watch",
+        **_JSON,
+        "soak": "with load: instead, 1,000,001 requests counted and ten minutes of soak",
+    },
+)
+def bench(c: Context, name: str, json: bool = False, soak: bool = False) -> None:
     """Measure what the project promises, with its peers in the same run."""
 
     def work() -> int:
         from inferlift.development import bench as run
 
-        return run(ROOT, name, as_json=json)
+        return run(ROOT, name, as_json=json, soak=soak)
 
     _guard(work)
 
 
 namespace = Collection(
     deploy, audit, size, build, poc, load, migrate, scale, switch, watch, plan, approve, status, report, diff, rollback,
-    destroy, init, profiles, tco, prices, doctor, lab, check, test, bench,
+    decommission, destroy, init, profiles, tco, prices, doctor, lab, rehearse, check, test, bench,
 )  # fmt: skip

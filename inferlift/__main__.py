@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 import sys
 
@@ -51,7 +52,17 @@ def _wrong(error: ParseError, near: str = "") -> Exit:
     return Exit(f"inferlift: {str(error).rstrip('.!')}{hint}\n  next: {help_}", code=2)
 
 
+def _write_any_letter() -> None:
+    """Names in a profile or a log may hold what this terminal cannot show: escaped then, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(encoding="utf-8", errors="replace")
+
+
 def main() -> None:
+    _write_any_letter()
     try:
         Tasks(name="invoke", binary="invoke", version=__version__).run(sys.argv)
         sys.stdout.flush()

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from inferlift.artifacts import Evidence, Sizing
+from inferlift.detached import told
 from inferlift.errors import DeclarationError, InferliftError, Refusal
-from inferlift.ledger import now, write_atomically
+from inferlift.ledger import Ledger, connect, now, reading, write_atomically
 from inferlift.migration import advance, looking, session, stages, status_rows
 from inferlift.migration import deploy as run_stages
-from inferlift.place import Place, callers, place
+from inferlift.place import Place, callers, deployable, place
 from inferlift.profile import ROOT
 from inferlift.stages.base import Context, Options
 
@@ -30,12 +31,14 @@ def deploy(
     plan: str | None = None,
     locked: str | None = None,
     load_origin: bool = False,
+    detach: bool = False,
     verbose: bool = False,
 ) -> int:
-    from inferlift import lockfile
+    from inferlift import lockfile, provision
     from inferlift.plan import approver
 
     where = place(profile, target)
+    provision.ready(where.profile)
     given = None if locked is None else callers(locked).resolve()
     if given is not None:
         lockfile.read(given)
@@ -43,9 +46,15 @@ def deploy(
     typed = {"--from": first, "--to": last, "--plan": plan, "--locked": locked}
     flags = [f"{name} {value}" for name, value in typed.items() if value]
     flags += [name for name, given_ in (("--ask", ask), ("--load-origin", load_origin)) if given_]
+    if detach:
+        words = [word for name, value in typed.items() if value for word in (name, value)]
+        given_flags = (("--ask", ask), ("--load-origin", load_origin), ("--verbose", verbose))
+        words += [name for name, given_ in given_flags if given_]
+        return _detached(where, ["deploy", "--profile", profile, *words])
     with session(where, " ".join(["deploy --profile", profile, *flags]), options=options, verbose=verbose) as ctx:
         if given is not None:
             lockfile.enforce(ctx, given)
+            lockfile.pin(ctx, given)
         try:
             run_stages(
                 ctx, first=first, last=last, approve=approver(ask=ask or where.profile.target != "lab", given=plan)
@@ -58,6 +67,19 @@ def deploy(
         if given is not None:
             lockfile.enforce_resolved(ctx, given)
         ctx.progress.note(f"report    {page}")
+    return 0
+
+
+def _detached(where: Place, words: list[str]) -> int:
+    """The same command without the terminal; what is wrong from the start is told here."""
+    from inferlift import detached
+
+    ended = detached.start(where.folder, words)
+    if ended:
+        print((where.folder / detached.LOG).read_text(encoding="utf-8", errors="replace")[-2000:], file=sys.stderr)
+        return ended
+    print(detached.told(where.folder) or "it has begun")
+    print(f"next: ./invoke status --profile {where.profile.name}")
     return 0
 
 
@@ -146,7 +168,7 @@ def finite_json(body: dict[str, Any]) -> str:
         raise DeclarationError("a figure is not finite", why="a number of the profile is beyond all bounds") from None
 
 
-def tco(profile: str, *, as_json: bool = False) -> int:
+def tco(profile: str, *, as_json: bool = False, explain: bool = False) -> int:
     """Buy, lease, rent, cloud or a managed service, over years, for the plan's hosts."""
     from inferlift.sizing import tco as comparison
 
@@ -158,19 +180,29 @@ def tco(profile: str, *, as_json: bool = False) -> int:
         body = found.model_dump(mode="json")
         print(finite_json({"ok": True, "verdict": verdict, "figures": comparison.figures(found), "artifact": body}))
     else:
-        print("\n".join(comparison.lines(found)))
+        print("\n".join(comparison.lines(found, explain=explain)))
     return 0
 
 
-def plan(profile: str, *, as_json: bool = False) -> int:
+def plan(profile: str, target: str | None = None, *, as_json: bool = False) -> int:
     from inferlift.plan import show
 
-    with looking(place(profile), f"plan --profile {profile}") as ctx:
+    where = place(profile, target, planning=True)
+    refused = None
+    try:
+        deployable(where.profile, profile)
+    except DeclarationError as error:
+        if where.profile.target != "aws":
+            raise
+        refused = error  # there a plan says what a fleet would be, also of what cannot be moved yet
+    with looking(where, f"plan --profile {profile}") as ctx:
         lines, document = show(ctx)
         if as_json:
             print(json.dumps({"ok": True, "verdict": document["verdict"], "figures": _numbers(ctx), "plan": document}))
         else:
             print("\n".join(lines))
+            if refused is not None:
+                print(f"deploy    refused: {refused.what}; {refused.why}")
     return 0
 
 
@@ -182,6 +214,9 @@ def approve(profile: str, reason: str) -> int:
             why="it stands in the report beside the verdict it overrules",
             next_command=f"./invoke approve --profile {profile} --reason '...'",
         )
+    if approve_step(where.folder, reason):
+        print("approved; the switch that waits goes on by itself, or with ./invoke deploy --profile " + profile)
+        return 0
     with session(where, f"approve --profile {profile}") as ctx:
         held = ctx.ledger.document("held")
         if held is None:
@@ -200,8 +235,31 @@ def approve(profile: str, reason: str) -> int:
     return 0
 
 
-def status(profile: str, *, as_json: bool = False) -> int:
+def approve_step(folder: Path, reason: str) -> bool:
+    """A switch that waits for the approval of its next step holds the ledger's lock: it is told by one document."""
+    with reading(folder) as ledger:
+        waiting = ledger.document("waiting") if ledger else None
+    if waiting is None:
+        return False
+    db = connect(folder)
+    try:
+        given = {"attempt": waiting["attempt"], "weight": waiting["weight"], "reason": reason, "at": now()}
+        Ledger(folder, db, "approve").set_document("step_approved", given)
+    finally:
+        db.close()
+    return True
+
+
+def status(profile: str, *, as_json: bool = False, follow: bool = False, drift: bool = False) -> int:
+    """How each stage stands; `follow`: until the run that is under way ends, with its exit code; `drift`: what is not
+    as it was left."""
     where = place(profile)
+    if follow:
+        from inferlift.following import follow as follow_run
+
+        return follow_run(where)
+    if drift:
+        return _drift(where, as_json=as_json)
     rows = status_rows(where)
     done = sum(r["status"] in ("done", "not applicable") for r in rows)
     with looking(where, "status") as ctx:
@@ -216,6 +274,27 @@ def status(profile: str, *, as_json: bool = False) -> int:
         print(f"{r['stage']:<8} {r['status']:<15} {took:>7}  {r['message']}".rstrip())
     if held:
         print(f"held in {held['stage']}: {held['why']}")
+    if line := told(where.folder):
+        print(line)
+    return 0
+
+
+def _drift(where: Place, *, as_json: bool) -> int:
+    from inferlift.drift import drift, lines
+
+    with looking(where, "status --drift") as ctx:
+        found = drift(ctx)
+    drifted = [c for c in found if not c.ok and not c.skipped]
+    if as_json:
+        checks = [c.model_dump(mode="json") for c in found]
+        verdict = "drift" if drifted else "as it was left"
+        print(
+            json.dumps({"ok": not drifted, "verdict": verdict, "figures": {"drifted": len(drifted)}, "checks": checks})
+        )
+    else:
+        print("\n".join(lines(found)))
+        if drifted:
+            print(f"next: ./invoke deploy --profile {where.profile.name} (it puts right what is ours)")
     return 0
 
 
@@ -238,6 +317,39 @@ def diff(profile: str, a: str, b: str) -> int:
     return 0
 
 
+def decommission(profile: str, *, apply: bool, undo: bool, as_json: bool, verbose: bool = False) -> int:
+    """The end of the old side: shown, done with `apply`, taken back with `undo`."""
+    from inferlift import decommission as end
+
+    if apply and undo:
+        raise DeclarationError("--apply and --undo are opposites", next_command="give one of them")
+    name = f"decommission --profile {profile}"
+    with session(place(profile), name, verbose=verbose) as ctx:
+        if undo:
+            was = end.undo(ctx)
+            write_report(ctx)
+            print(
+                "the old side runs again and answers: it is the way back" if was else "the old side was not taken away"
+            )
+            return 0
+        seen, steps = end.decommission(ctx, apply=apply)
+        write_report(ctx)
+    verdict = "done" if apply or seen is None else "offered"
+    if as_json:
+        figures = {"quiet_window_s": seen.window_s if seen else None, "clients": len(seen.clients) if seen else None}
+        rows = [{"do": s.text, "back": s.back} for s in steps]
+        print(finite_json({"ok": True, "verdict": verdict, "figures": figures, "steps": rows}))
+        return 0
+    print(f"the old side: {seen.why}" if seen else "the old side was taken away before")
+    for number, step in enumerate(steps, 1):
+        print(f"{number}. {step.text}\n   back: {step.back}")
+    if verdict == "offered":
+        print(f"nothing was done; next: ./invoke {name} --apply")
+    else:
+        print(f"done; back: ./invoke {name} --undo, or ./invoke rollback --profile {profile} (users too)")
+    return 0
+
+
 def rollback(profile: str, *, verbose: bool = False) -> int:
     from inferlift.teardown import rollback as back
 
@@ -249,11 +361,22 @@ def rollback(profile: str, *, verbose: bool = False) -> int:
     return 0
 
 
-def destroy(profile: str, *, verbose: bool = False) -> int:
+def destroy(profile: str, *, delete_data: bool = False, verbose: bool = False) -> int:
+    from inferlift import provision
     from inferlift.teardown import destroy as remove
 
-    with session(place(profile), f"destroy --profile {profile}", verbose=verbose) as ctx:
-        return _left(remove(ctx), "the fleet", f"./invoke lab down --profile {profile} (the old world too)")
+    where = place(profile)
+    then = f"./invoke lab down --profile {profile} (the old world too)"
+    if where.profile.lab is None:
+        then = f"./invoke deploy --profile {profile} (all of it anew)"
+    with session(where, f"destroy --profile {profile}", verbose=verbose) as ctx:
+        left = remove(ctx, delete_data=delete_data)
+        held = [] if left or delete_data else provision.kept(f"{where.owner}/fleet", ctx.folder)
+        if held:
+            told = "".join(f"\n  {line}" for line in held)
+            print(f"kept, since it holds data:{told}")
+            then = f"./invoke destroy --profile {profile} --delete-data (that too), or {then}"
+        return _left(left, "the fleet, but for that," if held else "the fleet", then)
 
 
 def lab(action: str, profile: str, *, verbose: bool = False) -> int:
@@ -288,13 +411,29 @@ def profiles() -> int:
     return 0
 
 
-def doctor(*, as_json: bool = False) -> int:
+def doctor(target: str | None = None, profile: str = "", *, as_json: bool = False) -> int:
+    """Tools of the target; with AWS, what the account says to a profile's fleet. A profile names its target itself."""
     from inferlift.toolchain.doctor import as_object, report, table
 
-    tools = report()
-    missing = [t for t in tools if not t.present]
-    print(json.dumps(as_object(tools)) if as_json else table(tools))
-    return 1 if missing else 0
+    where = place(profile, target, planning=True) if profile else None
+    target = target or (where.profile.target if where else "lab")
+    tools = report(target)
+    account = None
+    if target == "aws":
+        from inferlift.stages import _account
+
+        with looking(where or place("demo-aws", planning=True), "doctor") as ctx:
+            account = _account.ask(ctx, preview=False)
+    ok = all(t.present for t in tools) and (account is None or account.ok)
+    if as_json:
+        more = {"checks": [c.model_dump() for c in account.checks]} if account else {}
+        print(json.dumps({**as_object(tools), **more, "ok": ok, "verdict": "complete" if ok else "missing"}))
+        return 0 if ok else 1
+    print(table(tools))
+    if account is not None:
+        print(f"\naccount, for the fleet of {where.profile.name if where else 'demo-aws (another: --profile)'}")
+        print("\n".join(_account.lines(account)))
+    return 0 if ok else 1
 
 
 def write_report(ctx: Context) -> Path:

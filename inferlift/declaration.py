@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from inferlift import profile_schema
 from inferlift.errors import DeclarationError
 from inferlift.modelfile.filling import fill
 from inferlift.profile import Profile
+from inferlift.profile.model import SUPPLIED
 from inferlift.profile.rules import ARCHITECTURE, needed, wants_operations
 from inferlift.profile_schema import Location, nearest, schema
 from inferlift.yamlsource import MAX_BYTES, Node, Problem, Unreadable, compose
@@ -51,7 +52,9 @@ def load(name_or_path: str, root: Path) -> Declared:
     if node is None:
         raise _error(problems, root)
     plain = node.plain()
-    problems += [_at(node, tuple(key.split(".")), f"{key}: {why}") for key, why in fill(plain, root)]
+    unfilled = [_at(node, tuple(key.split(".")), f"{key}: {why}") for key, why in fill(plain, root)]
+    problems += unfilled
+    unread = any(problem.text.startswith("model.config:") for problem in unfilled)
     profile: Profile | None = None
     try:
         profile = Profile.model_validate_json(json.dumps(plain), strict=True)
@@ -61,6 +64,13 @@ def load(name_or_path: str, root: Path) -> Declared:
         for found in error.errors(include_url=False):
             if operations and found["loc"][:1] == ("model",) and found["loc"][1:] in _ARCHITECTURE:
                 continue
+            if (
+                unread
+                and found["type"] == "missing"
+                and found["loc"][:1] == ("model",)
+                and found["loc"][1:] in _SUPPLIED
+            ):
+                continue  # the file that could not be read has it: that is what to mend
             problems += [one for one in _problems(found, node) if (one.path, one.line) not in spent]
         if all(found["loc"] for found in error.errors(include_url=False)):  # else the whole was looked at already
             problems += _task_problems(plain, node, operations)
@@ -68,7 +78,7 @@ def load(name_or_path: str, root: Path) -> Declared:
         problems += _name_problems(profile, node, path, root)
     problems += _file_problems(node, root)
     if problems or profile is None:
-        raise _error(problems, root)
+        raise _error(problems, root, first=unfilled)
     meaning = json.dumps(profile.model_dump(mode="json"), sort_keys=True).encode()
     return Declared(profile, path, "sha256:" + hashlib.sha256(meaning).hexdigest(), dict(_places(node, "")))
 
@@ -246,8 +256,11 @@ def _unknown(location: Location) -> str:
     return f"{text}; expected one of {', '.join(valid)}"
 
 
-def _error(problems: list[Problem], root: Path) -> DeclarationError:
-    ordered = sorted(set(problems), key=lambda problem: (str(problem.path), problem.line, problem.text))
+def _error(problems: list[Problem], root: Path, first: Collection[Problem] = ()) -> DeclarationError:
+    """All of them by file and line; `first` are those that others may follow from."""
+    ordered = sorted(
+        set(problems), key=lambda problem: (problem not in first, str(problem.path), problem.line, problem.text)
+    )
     lines = [f"{_short(problem.path, root)}:{problem.line}: {problem.text}" for problem in ordered[:50]]
     if len(ordered) > 50:
         lines.append(f"... and {len(ordered) - 50} more")
@@ -263,6 +276,7 @@ def _error(problems: list[Problem], root: Path) -> DeclarationError:
 
 
 _ARCHITECTURE = tuple((key,) for key in ARCHITECTURE)
+_SUPPLIED = tuple((key,) for key in SUPPLIED)
 
 
 def _task_problems(plain: Any, node: Node, operations: bool) -> list[Problem]:

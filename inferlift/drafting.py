@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from pydantic import ValidationError
 
-from inferlift import declaration, profile_schema
+from inferlift import declaration, modelfile, profile_schema
 from inferlift.artifacts import Evidence
 from inferlift.errors import DeclarationError
 
@@ -33,9 +33,12 @@ class Question:
     key: str
     ask: str
     default: str | None = None
+    defaults: Mapping[str, str] = field(default_factory=dict)  # by task
     required: bool = False
     unless: str | None = None
     tasks: tuple[str, ...] = ()
+    quiet: bool = False
+    of_file: bool = False  # the default is what the model's own file says
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,7 @@ class Line:
     ask: str
     note: str = ""
     open: bool = False
+    commented: bool = False  # a default that holds without the line
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,13 @@ def draft(
             next_command=f"./invoke init {name}, then write the key into the file (docs/profile.md lists every key)",
         )
     found = {} if evidence is None else from_evidence(read_evidence(evidence))
-    lines = _lines(told, found, ask)
+    lines = _lines(told, found, ask, root)
     schema = _write_schema(root, path)
     whence = f"Drafted from {evidence.name!r}" if evidence is not None else "Drafted from answers"
     target = lines["target"].text
-    text = _environment().get_template("profile.yaml.j2").render(
+    environment = _environment()
+    environment.filters["in_lines"] = lambda key: lines[key]
+    text = environment.get_template("profile.yaml.j2").render(
         name=name, lines=lines, schema=schema, origin=f"{whence} by `invoke init {name}`.", target=target
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,6 +122,8 @@ def describe(made: Draft, root: Path) -> list[str]:
     lines = [f"wrote {path}"]
     if made.open:
         lines.append(f"{len(made.open)} questions in it are open: {', '.join(made.open)}")
+    if spared := [key for key in made.open if key.startswith("model.") and key != "model.name"]:
+        lines.append(f"{len(spared)} of them are answered by the model's own file, a config.json or GGUF: model.config")
     if made.problems:
         lines += ["before it can be planned:", *(f"  {line}" for line in made.problems.splitlines())]
     lines.append(f"next: edit {path}, then ./invoke size --profile {made.path.stem}")
@@ -180,59 +188,111 @@ def _task_of(evidence: Evidence) -> str | None:
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
-def _lines(told: Mapping[str, str], found: Mapping[str, tuple[Any, str]], ask: Ask | None) -> dict[str, Line]:
+def _lines(
+    told: Mapping[str, str], found: Mapping[str, tuple[Any, str]], ask: Ask | None, root: Path
+) -> dict[str, Line]:
     lines: dict[str, Line] = {}
+    known: dict[str, Any] = {}  # what the model's own file says
     for question in questions():
-        why = _not_asked(question, lines)
+        why = _not_asked(question, lines, known)
         if why and question.key in told:
             raise DeclarationError(f"{question.key} is not asked where {why}", next_command="leave that answer out")
-        if not why:
-            lines[question.key] = _line(question, told.get(question.key), found.get(question.key), ask)
+        if why:
+            continue
+        question = _with_default(question, lines, known)
+        lines[question.key] = _line(question, told.get(question.key), found.get(question.key), ask, root)
+        if question.key == "model.config" and lines["model.config"].text != "null":
+            known = _of_file(yaml.safe_load(lines["model.config"].text), root)
     return lines
 
 
-def _not_asked(question: Question, lines: Mapping[str, Line]) -> str:
+def _of_file(config: str, root: Path) -> dict[str, Any]:
+    """What a model's own file says: figures, and by `task` and `name` what the model is."""
+    path = root / config
+    name = path.parent.name if path.name == "config.json" else path.name if path.is_dir() else path.stem
+    return {**modelfile.read(path), "task": modelfile.task_of(path), "name": name}
+
+
+def _with_default(question: Question, lines: Mapping[str, Line], known: Mapping[str, Any]) -> Question:
+    """The question with what holds where nobody answers: by the model's own file, the task, the target."""
+    default = question.default
+    if question.key in ("task", "model.name"):
+        name = question.key.rpartition(".")[2]
+        return replace(question, default=known.get(name, default), of_file=name in known)
+    if question.key == "server.kind" and lines["target"].text == "lab":
+        default = "llamacpp"
+    elif question.defaults:
+        default = question.defaults.get(lines["task"].text, default)
+    return replace(question, default=default)
+
+
+def _not_asked(question: Question, lines: Mapping[str, Line], known: Mapping[str, Any]) -> str:
     """Why this question has no place here; "" where it has."""
     if question.tasks and lines["task"].text not in question.tasks:
         return f"the task is {lines['task'].text}"
+    section, _, name = question.key.rpartition(".")
+    # an encoder of texts is sized by its architecture, an image model by its operations
+    sized = name in known or (name == "flops_per_item" and "layers" in known)
+    if section == "model" and name != "name" and sized:
+        return f"{lines['model.config'].text} says it"
     key, _, value = (question.unless or "").partition("=")
     if key in lines and (lines[key].text == value if value else lines[key].text != "null"):
         return f"{key} is {lines[key].text}"
     return ""
 
 
-def _line(question: Question, told: str | None, found: tuple[Any, str] | None, ask: Ask | None) -> Line:
+def _line(question: Question, told: str | None, found: tuple[Any, str] | None, ask: Ask | None, root: Path) -> Line:
     if told is not None:
-        return _answered(question, told)
+        return _answered(question, told, root)
     if found is not None:
         return Line(_text(found[0]), question.ask, found[1])
+    if question.quiet:
+        return _assumed(question)
     wrong = ""
     while ask is not None:
         typed = ask(f"{wrong}{question.ask}", question.default or "")
         try:
-            return _answered(question, typed.strip() or question.default or "")
+            return _answered(question, typed.strip() or question.default or "", root, asked=True)
         except DeclarationError as error:
             wrong = f"{error.what}. "
-    return _answered(question, "") if question.default is None else _assumed(question)
+    return _answered(question, "", root) if question.default is None else _assumed(question)
 
 
-def _answered(question: Question, typed: str) -> Line:
+def _answered(question: Question, typed: str, root: Path, *, asked: bool = False) -> Line:
     if typed.strip().lower() not in UNKNOWN or typed == question.default:
+        if question.key == "model.config":
+            typed = _file(typed.strip(), root)
         return Line(_text(_value(question.key, typed.strip())), question.ask)
-    if question.default is not None:
+    if question.default is not None or question.quiet:
         return _assumed(question)
     part = profile_schema.at(tuple(question.key.split(".")))
     nothing = None if question.required or profile_schema.takes(part, "null") else part["default"]
-    return Line(_text(nothing), question.ask, open=True)
+    # an empty answer to what need not be is one: there is no target, no file
+    given = (asked and not question.required and not typed.strip()) or question.key == "model.config"
+    return Line(_text(nothing), question.ask, open=not given)
 
 
 def _assumed(question: Question) -> Line:
-    note = "assumed: no answer was given" if question.default else ""
-    return Line(_text(question.default), question.ask, note)
+    if question.default is None:
+        part = profile_schema.at(tuple(question.key.split(".")))
+        return Line(_text(part.get("default")), question.ask, question.ask, commented=True)
+    assumed = "by the model's own file" if question.of_file else "assumed: no answer was given"
+    note = "" if not question.default else question.ask if question.quiet else assumed
+    return Line(_text(_value(question.key, question.default) if question.default else ""), question.ask, note)
+
+
+def _file(typed: str, root: Path) -> str:
+    """The model's file as a profile names it (from the root on), once it could be read. Raises DeclarationError."""
+    here = Path(os.environ.get("INFERLIFT_CWD") or ".") / typed  # see the launcher
+    path = root / typed if (root / typed).exists() or not here.exists() else here.resolve()
+    modelfile.read(path)
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
 def _value(key: str, typed: str) -> Any:
     """What was typed, as the profile's own types take it. Raises DeclarationError."""
+    if any("\ud800" <= letter <= "\udfff" for letter in typed):  # bytes that are no UTF-8, as Python passes them on
+        raise DeclarationError(f"{key}: expected UTF-8 text", next_command="type it in a UTF-8 terminal")
     location = tuple(key.split("."))
     parts = [part.strip() for part in typed.strip("[]").split(",") if part.strip()]
     value: Any = typed
@@ -310,7 +370,6 @@ def _write_schema(root: Path, path: Path) -> str:
     return os.path.relpath(schema, path.parent)
 
 
-@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).resolve().parents[1] / "templates" / "profile"),

@@ -16,6 +16,7 @@ from inferlift.stages.base import Context
 from inferlift.tree import tree_digest
 
 SEED = 20261130
+IMAGE = "image/"  # of hosts on a cloud, in `resolved`: image/SITE/ROLE
 A = TypeVar("A", bound=Artifact)
 
 
@@ -65,9 +66,28 @@ def enforce(ctx: Context, path: Path) -> None:
 
 
 def resolved(ctx: Context) -> dict[str, str]:
-    """Versions that only the finished hosts can tell: Debian's packages as installed, the model server, the kernel."""
+    """What only the finished hosts can tell: their images, Debian's packages as installed, the model server, the
+    kernel.
+    """
     service = ctx.optional("poc", Service)
-    return dict(service.versions) if service else {}
+    if service is None:
+        return {}
+    plan = service.fleet.aws
+    booted = {f"{IMAGE}{s.name}/{role}": ami for s in (plan.sites if plan else ()) for role, ami in s.images.items()}
+    return {**booted, **service.versions}
+
+
+def pin(ctx: Context, path: Path) -> None:
+    """Hosts that are made from now on boot the lock file's images, whatever is the latest by then."""
+    from inferlift import provision
+
+    images: dict[str, dict[str, str]] = {}
+    for key, image in read(path)["resolved"].items():
+        if key.startswith(IMAGE):
+            site, _, role = key.removeprefix(IMAGE).partition("/")
+            images.setdefault(site, {})[role] = str(image)
+    if images:
+        provision.lock_images(ctx.folder, images)
 
 
 def enforce_resolved(ctx: Context, path: Path) -> None:

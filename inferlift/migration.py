@@ -13,11 +13,13 @@ from typing import Any
 
 from inferlift import __version__, process
 from inferlift.artifacts import Artifact, Check, Status
+from inferlift.drift import drift
 from inferlift.errors import CheckFailed, DeclarationError, Held, InferliftError, Interrupted, Refusal
 from inferlift.ledger import Ledger, digest, reading
 from inferlift.place import Place, claim
 from inferlift.profile import ROOT
 from inferlift.progress import Progress
+from inferlift.stages import _notice
 from inferlift.stages.base import Context, Options, Stage, moved
 
 # What a stage builds on, finished: else it is refused, whoever asks for it.
@@ -78,7 +80,7 @@ def session(
     on_boundary: Callable[[str], None] | None = None,
 ) -> Iterator[Context]:
     """An exclusive run: the lock taken, remnants of a killed run ended, open intents settled."""
-    if os.geteuid() != 0:
+    if os.geteuid() != 0 and where.profile.lab is not None:
         raise Refusal(
             "the lab needs root",
             why="its hosts are podman machines with systemd and networks of their own",
@@ -102,6 +104,7 @@ def session(
             progress=progress,
             options=options or Options(),
         )
+        ctx.drift = lambda: drift(ctx)
         if on_boundary is not None:
             ledger.on_boundary = on_boundary
         try:
@@ -147,7 +150,7 @@ def deploy(ctx: Context, *, first: str | None = None, last: str | None = None, a
     walk = (["world"] if ctx.profile.lab is not None else []) + list(names)
     _verify_ahead(ctx, table, walk)
     for index, name in enumerate(walk):
-        if approve is not None:
+        if approve is not None and table[name].applicable(ctx) is None:
             approve(ctx, table[name])
         advance(ctx, table[name], walk[index + 1 :])
 
@@ -222,6 +225,7 @@ def advance(ctx: Context, stage: Stage, later: Sequence[str] = (), *, again: boo
         status = Status.HELD if isinstance(error, Held) else Status.FAILED
         if isinstance(error, Held):
             ledger.set_document("held", {"stage": name, "why": error.why or error.what})
+            _notice.tell(ctx, "held", error.why or error.what)
         # what the monitor misses now takes nothing from a watch that was passed
         if not isinstance(error, Interrupted) and not (name == "watch" and known is not None):
             ledger.finish(

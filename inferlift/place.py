@@ -37,26 +37,30 @@ def place(profile_name: str, target: str | None = None, *, planning: bool = Fals
     if target is not None and target != profile.target:
         raise DeclarationError(
             f"the profile {profile.name} is written for the target {profile.target}, not {target}",
-            why="a target needs its own section (lab:, origin:)",
-            next_command=f"set `target: {target}` in {declared.path}",
+            why="a target needs its own section (lab:, aws:, static:)",
+            next_command=f"set `target: {target}` in a copy of {declared.path}"
+            + (", or ./invoke deploy --profile demo-aws" if target == "aws" else ""),
         )
     if not planning:
-        _deployable(profile, profile_name)
+        deployable(profile, profile_name)
     state = state_folder()
     name = f"{profile.name}-{profile.target}"
     return Place(profile, declared.path.resolve(), state / name, f"{clone_id(state)}/{name}")
 
 
-def _deployable(profile: Profile, name: str) -> None:
+def deployable(profile: Profile, name: str) -> None:
     """What can be planned but not be moved by this version is said before anything is made."""
     plan = f"./invoke size --profile {name} --explain (what it needs and costs)"
-    if profile.target == "aws" or profile.lab is None:
+    if profile.target == "aws":
+        plan = f"./invoke plan --profile {name} (what would be made, and what the account says)"
+    if profile.target == "aws" and profile.task == "batch" and profile.lab is None and profile.origin is None:
+        return  # a queue takes no users over from anywhere
+    if profile.lab is None:
+        example = "demo-aws" if profile.target == "aws" else "demo"
         raise DeclarationError(
-            f"the target {profile.target} can be planned, not yet deployed to",
-            why="the old side is the lab's in this version, and the profile has no `lab:` section"
-            if profile.target == "static"
-            else "this version moves workloads into the local lab",
-            next_command=f"{plan}, or ./invoke deploy --profile demo",
+            f"{profile.name} can be planned, not yet deployed to the target {profile.target}",
+            why="this version moves a workload away from the lab's old world, which a `lab:` section declares",
+            next_command=f"{plan}, or ./invoke deploy --profile {example}",
         )
     if profile.data.state == "read-write" and profile.data.freeze is None:
         raise DeclarationError(
@@ -64,10 +68,10 @@ def _deployable(profile: Profile, name: str) -> None:
             why="what is written on the old side during the switch would be lost on the new one",
             next_command="declare data.freeze and data.thaw (docs/images.md), or data.state: read-only",
         )
-    if profile.task != "chat":
+    if profile.task not in ("chat", "image"):
         raise DeclarationError(
             f"the task {profile.task} can be planned, not yet deployed",
-            why="the lab's old world is a chat service",
+            why="the lab's old worlds are a chat service and an image service",
             next_command=f"{plan}, or ./invoke deploy --profile demo",
         )
 

@@ -48,7 +48,13 @@ def plan_hash(doc: dict[str, Any]) -> str:
 
 
 def show(ctx: Context) -> tuple[list[str], dict[str, Any]]:
-    """The plan in lines, and the document with its hash. Changes nothing."""
+    """The plan in lines, and the document with its hash. Changes nothing.
+
+    On a target that costs money its account is asked first. Raises Refusal where nobody is signed in.
+    """
+    from inferlift.stages import _account
+
+    account = _account.ask(ctx)
     table, lines = stages(), []
     for name in ORDER:
         row = ctx.ledger.stage(name)
@@ -57,8 +63,13 @@ def show(ctx: Context) -> tuple[list[str], dict[str, Any]]:
         if row is not None and row.status in (Status.DONE, Status.NOT_APPLICABLE):
             lines.append(f"{name:<8} [{state}] {row.message or 'verified by the next deploy, repeated where it moved'}")
             continue
+        if (why := table[name].applicable(ctx)) is not None:
+            lines.append(f"{name:<8} not applicable: {why}")
+            continue
         lines.append(f"{name:<8} [{state}]")
         lines += [f"{'':<10}{line}" for line in table[name].preview(ctx)]
+    if account.checks:
+        lines += ["account, for the fleet at its full size", *_account.lines(account)]
     part = next_part(ctx)
     doc = document(ctx, part)
     measured = ctx.optional("load", Measurement)
@@ -70,7 +81,8 @@ def show(ctx: Context) -> tuple[list[str], dict[str, Any]]:
         lines.append(f"cost      {money(sizing.cost_per_hour)}, {money(sizing.cost_per_1000)}")
         lines.append(f"verdict   {sizing.verdict}: {sizing.why}")
     lines.append(f"approval  the {part} one covers {', '.join(COVERS[part])}; plan {plan_hash(doc)}")
-    return lines, {"hash": plan_hash(doc), "part": part, **doc}
+    more = {"account": [c.model_dump() for c in account.checks], "usd_per_hour": account.usd_per_hour}
+    return lines, {"hash": plan_hash(doc), "part": part, **doc, **(more if account.checks else {})}
 
 
 def approver(*, ask: bool, given: str | None) -> Approver:

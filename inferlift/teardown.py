@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from inferlift.artifacts import Service, Status
+from inferlift.decommission import undo
 from inferlift.errors import InferliftError, Refusal, Retryable
 from inferlift.ledger import now
 from inferlift.migration import stages
+from inferlift.stages import _fleet
 from inferlift.stages.base import Context, all_back
 from inferlift.stages.switch import SwitchStage
 
@@ -22,6 +24,8 @@ def rollback(ctx: Context) -> float:
             why="no switch was begun: users are on the old side",
             next_command=f"./invoke status --profile {ctx.profile.name}",
         )
+    if undo(ctx):
+        ctx.progress.note("the old side had been taken away: it runs again and answers")
     before = ctx.ledger.document("rollback")
     # Said before it is done: after a kill in between, no deploy moves users there again by itself.
     ctx.ledger.set_document("rollback", {"at": now(), "seconds": None})
@@ -44,16 +48,17 @@ def rollback(ctx: Context) -> float:
     return seconds
 
 
-def destroy(ctx: Context) -> list[str]:
+def destroy(ctx: Context, *, delete_data: bool = False) -> list[str]:
     """Remove the fleet, nothing else. Returns what is left of it by label: an empty list is proved, not assumed.
 
+    What holds data on a paid target is kept and named, unless `delete_data`.
     Raises Refusal while DNS points at the fleet, or its gateway saw users within `operations.quiet_s`.
     """
     ctx.stage, ctx.key = "poc", "destroy"
     _refuse_if_used(ctx)
     with ctx.intent("destroy", f"{ctx.owner}/fleet", {"hosts": _hosts(ctx)}, {"hosts": []}):
         stages()["migrate"].undo(ctx)
-        left = stages()["poc"].undo(ctx)
+        left = _fleet.destroy(ctx, delete_data=delete_data)
     if not left:
         _forget(ctx, FLEET_STAGES)
     return left
@@ -76,7 +81,7 @@ def lab_down(ctx: Context) -> list[str]:
 def _forget(ctx: Context, names: tuple[str, ...]) -> None:
     """What was learned of something that is gone is not mixed with what comes after it."""
     ctx.ledger.drop(*names)
-    for document in ("switch_steps", "rolled_back", "rollback", "held", "approved"):
+    for document in ("switch_steps", "rolled_back", "rollback", "held", "approved", "decommissioned", "old_side"):
         ctx.ledger.drop_document(document)
 
 

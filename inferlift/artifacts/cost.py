@@ -66,6 +66,8 @@ class TcoAssumption(Artifact):
     unit: str
     source: str
     declared: bool  # by the profile's `tco:` section
+    low: float | None = None  # how far it usually lies apart; None: one figure
+    high: float | None = None
 
 
 class Sensitivity(Artifact):

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator
 
 from inferlift.artifacts.base import Artifact, Figure
+
+# Share of the requests in each hour of the day, UTC: 24 numbers that come to 1.
+HourShares = Annotated[tuple[float, ...], AfterValidator(lambda shares: _whole_day(shares))]
 
 
 class Percentiles(Artifact):
@@ -38,6 +43,8 @@ class HourFigures(Artifact):
     n: int
     errors: int
     latency: Percentiles
+    statuses: dict[str, int] | None = None
+    sent_bytes: int | None = None  # null where none is logged; by the hour of the stamp
 
 
 class Extrapolation(Artifact):
@@ -88,7 +95,7 @@ class TrafficShape(Artifact):
     routes: dict[str, float]  # route -> share
     per_minute_peak: int
     in_flight_peak: int
-    arrivals_by_hour: tuple[float, ...] | None = None  # share of the inference requests in each hour of the day, UTC
+    arrivals_by_hour: HourShares | None = None  # of the inference requests
     dispersion: float | None = None  # variance over mean of arrivals in 10 s: 1 is random, above is bursty
     request_bytes_p50: float | None = None
     request_bytes_p95: float | None = None
@@ -129,6 +136,10 @@ class GpuUse(Artifact):
     power_mean_w: float | None
     without_value: int  # samples that say [N/A] or the like
     seconds: float | None  # covered; null where the readings carry no time
+    # true: the figures are of the readings in the log's own time; false: none lies in it; null: no times to tell by
+    matched: bool | None = None
+    start: datetime | None = None
+    end: datetime | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -201,7 +212,7 @@ class Evidence(Artifact):
     bill_growth_quarter: float | None = None
     bill_monthly: Figure | None = None
     growth_per_month: float | None = None
-    day_curve: tuple[float, ...] | None = None
+    day_curve: HourShares | None = None
     cacheable_share: float | None = None
     oversized_share: float | None = None
     batched: bool | None = None
@@ -213,6 +224,10 @@ class Evidence(Artifact):
     other_routes: tuple[RouteFigures, ...] = ()
     hours: tuple[HourFigures, ...] = ()
     in_flight_curve: tuple[tuple[float, int], ...] = ()  # (seconds since start, most in flight in that slice)
+    # the least and the most that may have been in flight at once, where stamps are whole seconds; null where they are
+    # finer, so that in_flight_peak is exact
+    in_flight_bounds: tuple[int, int] | None = None
+    rate_curve: tuple[tuple[float, float], ...] = ()  # (seconds since start, inference requests a second in that slice)
     at_1000: Extrapolation | None = None
     findings: tuple[Finding, ...] = ()  # software first
     sent_bytes: int | None = None
@@ -220,3 +235,11 @@ class Evidence(Artifact):
     servers: tuple[ServerMetrics, ...] = ()
     bill: Bill | None = None
     host: HostLook | None = None
+
+
+def _whole_day(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if len(shares) != 24:
+        raise ValueError(f"expected 24 shares, one an hour, got {len(shares)}")
+    if not all(0 <= share <= 1 for share in shares) or not abs(sum(shares) - 1) <= 0.01:
+        raise ValueError(f"expected shares of a day that come to 1, got {sum(shares):.4g} in all")
+    return shares

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from inferlift.artifacts.base import Artifact, Check
 from inferlift.artifacts.world import Contract, Host
@@ -52,21 +53,62 @@ class HostGroup(Artifact):
     market: Literal["on-demand", "spot"] = "on-demand"
 
 
+def _range(value: str) -> str:
+    from ipaddress import IPv4Network
+
+    try:
+        IPv4Network(value)
+    except ValueError as error:
+        raise ValueError(f"expected an IPv4 range such as 198.51.100.0/24, or one address/32: {error}") from None
+    return value
+
+
+def _tags(value: dict[str, str]) -> dict[str, str]:
+    """Limits: https://docs.aws.amazon.com/tag-editor/latest/userguide/best-practices-and-strats.html"""
+    for key, text in value.items():
+        if key.lower().startswith(("aws:", "inferlift:")) or key in ("Name", "managed-by") or not key:
+            raise ValueError(f"the tag {key!r} is not free: aws:, inferlift:, Name and managed-by are taken")
+        if len(key) > 128 or len(text) > 256:
+            raise ValueError(f"the tag {key[:20]!r} is too long: 128 characters for a key, 256 for a value")
+    if len(value) > 40:
+        raise ValueError("expected at most 40 tags: AWS takes 50, ours among them")
+    return value
+
+
+def _id(kind: str, pattern: str) -> AfterValidator:
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(f"expected {kind}")
+        return value
+
+    return AfterValidator(check)
+
+
+Range = Annotated[str, AfterValidator(_range)]
+Subnet = Annotated[str, _id("the id of a subnet: subnet-0123...", r"subnet-[0-9a-f]{8,17}")]
+
+
 class AwsSettings(Artifact):
     """What the operator decides about an AWS account. Everything has a safe default."""
 
-    region: str | None = Field(None, description="where hosts are made; null: the first that may be used and offers it")
+    region: Annotated[str, _id("a region: eu-central-1", r"[a-z]{2}(-[a-z]+)+-\d")] | None = Field(
+        None, description="where hosts are made; null: the first that may be used and offers it"
+    )
     edge: tuple[str, ...] = Field(
         (), description="further sites, each with a gateway and model hosts: regions, or Local Zones of `region`"
     )
-    cidr: str = Field("10.80.0.0/16", description="address range of the network that is made, at least a /20")
-    vpc_id: str | None = Field(None, description="an existing network to use instead of making one")
-    public_subnets: tuple[str, ...] = Field((), description="of the existing network: for gateways and load balancer")
-    private_subnets: tuple[str, ...] = Field((), description="of the existing network: for model hosts and monitor")
-    user_ranges: tuple[str, ...] = Field(
+    cidr: Range = Field("10.80.0.0/16", description="address range of the network that is made, at least a /20")
+    vpc_id: Annotated[str, _id("the id of a network: vpc-0123...", r"vpc-[0-9a-f]{8,17}")] | None = Field(
+        None, description="an existing network to use instead of making one"
+    )
+    public_subnets: tuple[Subnet, ...] = Field(
+        (), description="of the existing network: for gateways and load balancer"
+    )
+    private_subnets: tuple[Subnet, ...] = Field((), description="of the existing network: for model hosts and monitor")
+    user_ranges: tuple[Range, ...] = Field(
         (), description="address ranges that may call port 443; must be stated (0.0.0.0/0: everybody)"
     )
-    admin_ranges: tuple[str, ...] = Field(
+    admin_ranges: tuple[Range, ...] = Field(
         (), description="address ranges that may reach the bastion's SSH; empty: no bastion, Session Manager alone"
     )
     image: Literal["dlami", "ubuntu"] = Field(
@@ -75,7 +117,9 @@ class AwsSettings(Artifact):
     front: Literal["nlb", "alb", "none"] = Field(
         "nlb", description="nlb passes TCP through to the gateway; alb ends TLS itself; none: the gateway's own address"
     )
-    certificate_arn: str | None = Field(None, description="front alb: the certificate in AWS' certificate manager")
+    certificate_arn: Annotated[str, _id("arn:aws:acm:...", r"arn:aws[a-z-]*:acm:.+")] | None = Field(
+        None, description="front alb: the certificate in AWS' certificate manager"
+    )
     gateway_type: str = Field("c7i.large", description="EC2 type of each gateway")
     monitor_type: str = Field("c7i.large", description="EC2 type of each monitor")
     root_gb: int = Field(100, ge=20, description="gigabytes of each host's system disk (gp3)")
@@ -90,9 +134,15 @@ class AwsSettings(Artifact):
         gt=0,
         description="hours after which hosts of the proof of concept are taken away by AWS itself; null: never",
     )
-    budget_email: str | None = Field(None, description="who is told when `budget.monthly` is nearly spent")
-    capacity_block_id: str | None = Field(None, description="a capacity block that was bought (cr-...)")
-    tags: dict[str, str] = Field({}, description="further tags on everything that is made")
+    budget_email: Annotated[str, _id("an address: ops@example.org", r"[^@\s]+@[^@\s]+")] | None = Field(
+        None, description="who is told when `budget.monthly` is nearly spent"
+    )
+    capacity_block_id: Annotated[str, _id("the id of a reservation: cr-0123...", r"cr-[0-9a-f]{8,17}")] | None = Field(
+        None, description="a capacity block that was bought (cr-...)"
+    )
+    tags: Annotated[dict[str, str], AfterValidator(_tags)] = Field(
+        {}, description="further tags on everything that is made"
+    )
 
 
 class AwsSite(Artifact):
@@ -209,12 +259,12 @@ class Service(Artifact):
 
     fleet: Fleet
     configured: Configured
-    endpoint: Endpoint
-    contract: Contract
+    endpoint: Endpoint  # of a queue: its name, where jobs are handed in
+    contract: Contract | None  # None: a queue, which no user calls
     replicas: int
     checks: tuple[Check, ...]
-    monitor_url: str
-    monitor_user: str
-    monitor_password: str  # secret reference
-    ca: str  # path of the CA of the fleet's own endpoints
+    monitor_url: str = ""  # "" and what follows: a queue has no monitor of its own
+    monitor_user: str = ""
+    monitor_password: str = ""  # secret reference
+    ca: str = ""  # path of the CA of the fleet's own endpoints
     versions: dict[str, str] = Field(default_factory=dict)

@@ -18,7 +18,8 @@ class Counts(Artifact):
     planned: int
     sent: int
     ok: int
-    errors: dict[str, int]  # connect, tls, timeout, reset, http_4xx, http_5xx, error_event, truncated, content
+    # connect, tls, timeout, reset, http_4xx, http_5xx, error_event, truncated, content, interrupted
+    errors: dict[str, int]
     retried: int = 0  # keep-alive connections closed before the first byte, retried once
 
     @property
@@ -88,6 +89,10 @@ class LoadRun(Artifact):
     cpu_share: float | None = None  # of one core, by the sending loop
     kernel_times: bool | None = None  # whether arrivals carry the kernel's time, and not the client's own
     body: Any = None  # of the first request, as it went out
+    failures: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # class of error -> its first details
+    workers: int | None = None  # Locust workers that sent; None: this process
+    starved: int = 0  # of the connect errors: requests for which the client's own machine had no socket
+    behind: str = ""  # why an open loop's rate was not kept up; empty: it was, or there was none
     prefix_cache: str = ""  # what a server's cache of prompt beginnings can have done to the figures
 
 

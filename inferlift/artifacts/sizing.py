@@ -46,6 +46,9 @@ class Offer(Artifact):
     spot_source: str = ""
     spot_date: str = ""
     usd_reserved_per_hour: float | None = None  # for one year, nothing paid ahead; None: unknown
+    usd_dedicated_per_hour: float | None = None  # on hardware of one customer's own, without the region's fee
+    dedicated_source: str = ""
+    dedicated_date: str = ""
     reserve_only: bool = False  # not sold by the hour: a block of days has to be reserved
     zones: tuple[str, ...] = ()  # ids of the zones that offer it
     arch: str | None = None  # "x86_64", "arm64"

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from inferlift.artifacts.evidence import Bill
+from inferlift.audit.parse import shown
 from inferlift.errors import DeclarationError
 
 _NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -46,7 +47,7 @@ def bill(path: Path) -> Bill:
         else:
             raise DeclarationError(
                 f"bill {path.name}: no columns of month and amount",
-                why=f"it begins {first[:80]!r}",
+                why=f"it begins {shown(first)}",
                 next_command="a CSV with the columns month (2026-10) and amount, or an AWS Cost and Usage report",
             )
     totals: dict[str, list[float]] = {}
@@ -57,7 +58,7 @@ def bill(path: Path) -> Bill:
         amount = _amount(row[amount_at], separator) if month else None
         if month is None or amount is None:
             refused += 1
-            examples = examples or f"{separator.join(row)[:60]!r}"
+            examples = examples or shown(separator.join(row))
             continue
         totals.setdefault(month, []).append(amount)
         if currency_at is not None and len(row) > currency_at and row[currency_at].strip():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import hashlib
 import itertools
 import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -17,8 +17,10 @@ from typing import BinaryIO, cast
 import polars as pl
 import zstandard
 
+from inferlift.audit.block import Block
 from inferlift.audit.formats import Format
-from inferlift.audit.parse import choose, first_stamp, plain
+from inferlift.audit.parse import first_stamp, plain
+from inferlift.audit.recognise import choose, of_header
 from inferlift.errors import DeclarationError
 
 MAX_LINE = 64 * 1024
@@ -26,14 +28,6 @@ BLOCK = 2 << 20
 _HEAD = 64 * 1024
 STDIN = "-"
 DAMAGE = (EOFError, zlib.error, OSError, zstandard.ZstdError)
-
-
-@dataclass(frozen=True)
-class Block:
-    """Lines without their ends, and the rows among them that are refused unread, with the reason."""
-
-    lines: pl.Series
-    refused: dict[int, str] = field(default_factory=dict)
 
 
 def ordered(paths: Sequence[Path], wanted: Format | None) -> tuple[list[Path], list[str]]:
@@ -96,8 +90,10 @@ def given(lines: Iterable[bytes]) -> Iterator[Block]:
 
 
 def _blocks(file: BinaryIO) -> Iterator[Block]:
-    rest, skipping = b"", False
+    rest, skipping, first = b"", False, True
     while chunk := file.read(BLOCK):
+        if first:  # marks that Windows programs put before the text
+            chunk, first = chunk.removeprefix(codecs.BOM_UTF8).removeprefix(codecs.BOM_UTF16_LE), False
         if skipping:  # inside a line that is too long: on to its end
             end = chunk.find(b"\n")
             if end < 0:
@@ -185,6 +181,10 @@ def _zstd(file: BinaryIO) -> Iterator[bytes]:
 
 def _opened(path: Path) -> BinaryIO | _Unpacked:
     if str(path) == STDIN:
+        if sys.stdin is None or sys.stdin.buffer.closed:
+            raise DeclarationError(
+                "standard input is closed", why="--logs - reads it", next_command="pipe a log into it"
+            )
         file = cast(BinaryIO, sys.stdin.buffer)
         magic = cast(BufferedReader, sys.stdin.buffer).peek(4)[:4]
     else:
@@ -225,4 +225,6 @@ def _content(path: Path) -> str:
 def _first_stamp(head: bytes, wanted: Format | None) -> float:
     rows = [plain(row.replace(b"\0", b"").decode("utf-8", "replace")).rstrip("\r") for row in head.split(b"\n")[:200]]
     found = wanted or choose(rows[:50])
+    if found is not None and found.csv and rows:
+        found = of_header(found, rows[0], rows[1] if len(rows) > 1 else "") or (found if found.pattern else None)
     return first_stamp(rows, found) if found else float("inf")

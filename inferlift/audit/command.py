@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import math
 import re
 import zoneinfo
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from inferlift.artifacts.evidence import HostLook
 from inferlift.audit import sample, show
 from inferlift.audit.bills import bill
 from inferlift.audit.evidence import audit
-from inferlift.audit.gpu import gpu_use
+from inferlift.audit.gpu import gpu_readings
 from inferlift.audit.look import look, over_ssh
 from inferlift.audit.servers import server_metrics
 from inferlift.audit.waiting import Waiting, cost_of_waiting
@@ -50,6 +51,11 @@ def run(
     Raises DeclarationError (exit 2) where nothing can be read, Retryable where the host does not answer.
     """
     patterns = _listed(logs)
+    if not patterns:
+        raise DeclarationError("no log was given", why="--logs takes paths or patterns, by commas, or -")
+    if sample_file and "-" in patterns:
+        raise DeclarationError("--sample needs files", why="standard input can be read once only")
+    check_zone(zone)
     seen = look(over_ssh(host), host) if host else None
     evidence = audit_files(
         patterns, gpu=gpu or None, bill_file=bill_file or None, metrics=_listed(metrics), format_name=format_name,
@@ -88,10 +94,11 @@ def audit_files(
         until=moment(until, "--until"),
         format_name=format_name,
         zone=zone,
-        gpu=gpu_use(Path(gpu)) if gpu else None,
+        gpu=gpu_readings(Path(gpu)) if gpu else None,
         bill=bill(Path(bill_file)) if bill_file else None,
         servers=[server_metrics(Path(path)) for path in metrics],
         host=host,
+        must_match=True,
     )
 
 
@@ -113,15 +120,16 @@ def moment(text: str | None, what: str) -> datetime | None:
     """An ISO time (UTC unless it says otherwise), or how long ago: 90m, 24h, 7d, 4w."""
     if text is None or not text.strip():
         return None
-    if found := re.fullmatch(r"(\d+)([mhdw])", text.strip()):
-        unit = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}[found[2]]
-        return datetime.now(UTC).replace(microsecond=0) - timedelta(**{unit: int(found[1])})
     try:
-        told = datetime.fromisoformat(text.strip())
+        if found := re.fullmatch(r"(\d+)([mhdw])", text.strip(), re.A):
+            unit = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}[found[2]]
+            told = datetime.now(UTC).replace(microsecond=0) - timedelta(**{unit: int(found[1])})
+        else:
+            told = datetime.fromisoformat(text.strip())
     except (ValueError, OverflowError):
-        raise DeclarationError(
-            f"{what} {text!r} is no time", why="for example 2026-10-01, 2026-10-01T12:00Z or 7d"
-        ) from None
+        told = datetime.min
+    if not 1970 <= told.year <= 2200:
+        raise DeclarationError(f"{what} {text!r} is no time", why="for example 2026-10-01, 2026-10-01T12:00Z or 7d")
     return told if told.tzinfo else told.replace(tzinfo=UTC)
 
 
@@ -138,7 +146,10 @@ def waiting_of(text: str, evidence: Evidence) -> Waiting:
     for part in _listed(text):
         key, _, value = part.partition("=")
         try:
-            given[_WAITING[key.strip()]] = float(value)
+            amount = float(value)
+            if not math.isfinite(amount):
+                raise ValueError(value)
+            given[_WAITING[key.strip()]] = amount
         except (KeyError, ValueError):
             raise DeclarationError(
                 f"--waiting: {part!r} is not understood", why=f"known: {', '.join(_WAITING)}"

@@ -13,6 +13,12 @@ from inferlift.audit.figures import median_us, whole
 
 STRETCHES = 20
 USERS = 1000
+FAR = 10  # a line is not read off further out than this many times the most in flight that the log saw
+PIECE, MOST_PIECES = 100, 1000  # requests that follow each other, and how many such pieces are looked at
+MORE_ARRIVE = 1.2  # arrivals in the busier pieces over those in the quieter ones
+FOLLOWS = 0.2  # exponent within pieces, from which on latency follows the number in flight
+CROWDED = 0.1  # share of the requests that must have met two others
+RELIABLE = 0.8
 # 97.5 % quantile of Student's t for the degrees of freedom that a jackknife over n stretches leaves (n - 1).
 # Source: scipy.stats.t.ppf(0.975, n - 1)
 _T = {4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262, 11: 2.228, 12: 2.201, 13: 2.179, 14: 2.160,
@@ -36,18 +42,50 @@ class Dependence:
     at_1000: Extrapolation
     growth: Growth | None
     errors: tuple[float, float, int, bool] | None  # busier share, quieter share, n, beyond chance
-    serial: tuple[float, int, int] | None
+    serial: Serial | None
+    untold: str = ""  # why growth, errors and 1000 users cannot be told, where that is so
 
 
-def dependence(rows: pl.DataFrame) -> Dependence:
-    """`rows`: level, duration (us), failed, answered; sorted by start."""
+@dataclass(frozen=True)
+class Serial:
+    """How nearly latency is in proportion to the number in flight that a request met, within short pieces of time."""
+
+    exponent: float
+    low: float  # 95 %
+    high: float
+    n: int
+    most: int  # in flight
+    crowded: float  # share of the requests that met at least two others
+
+
+def dependence(rows: pl.DataFrame, begun: pl.Series) -> Dependence:
+    """`rows`: level, duration (us), failed, answered; sorted by start. `begun`: the starts (us).
+
+    Whatever slows answers down puts more of them in flight (Little's law: in flight = arrivals * latency), so latency
+    and number in flight rise together without the one being the cause of the other. Concurrency is blamed only where
+    more arrived while more were in flight, or where latency follows the number in flight from one request to the next.
+    """
     answered = rows["answered"]
-    return Dependence(
-        at_users(rows),
-        growth(rows["level"].filter(answered), rows["duration"].filter(answered)),
-        error_growth(rows["level"], rows["failed"]),
-        serial(rows),
+    found = serial(rows)
+    grown = growth(rows["level"].filter(answered), rows["duration"].filter(answered))
+    more = _arrivals(rows["level"], begun)
+    if more is None or more >= MORE_ARRIVE or (found is not None and found.low > FOLLOWS):
+        return Dependence(at_users(rows), grown, error_growth(rows["level"], rows["failed"]), found)
+    why = (
+        f"no more requests arrived while more were in flight (busier / quieter: {more:.2f}): what made answers slow "
+        "kept more of them in flight (Little's law), so nothing says what more users would do"
     )
+    return untold(rows, why, found)
+
+
+def untold(rows: pl.DataFrame, why: str, found: Serial | None = None) -> Dependence:
+    return Dependence(_nothing(rows).model_copy(update={"why": why}), None, None, found, why)
+
+
+def reliability(one: pl.Series, other: pl.Series) -> float:
+    """Correlation of two measurements of the numbers in flight: how much of their spread is no matter of chance."""
+    told = pl.select(pl.corr(one.cast(pl.Float64), other.cast(pl.Float64))).item()
+    return float(told) if told is not None and math.isfinite(told) else 0.0
 
 
 def growth(level: pl.Series, duration_us: pl.Series) -> Growth | None:
@@ -87,19 +125,19 @@ def at_users(rows: pl.DataFrame, users: int = USERS) -> Extrapolation:
     """`rows`: level, duration (us), failed, answered; sorted by start.
 
     Mean latency of answered requests and share of errors as straight lines in the level; 95 % interval by a jackknife
-    that leaves out one stretch of time after the other, widened by Student's t.
+    that leaves out one stretch of time after the other, widened by Student's t. The line through the busier half alone
+    is a second one: where the two disagree the range holds both, since then no straight line is right.
     """
-    n = rows.height
-    most = whole(rows["level"].max())
-    nothing = Extrapolation(
-        users=users, latency_ms=None, latency_low_ms=None, latency_high_ms=None, error_share=None, error_low=None,
-        error_high=None, most_in_flight=most, ms_per_request_in_flight=None, n=n, stretches=0,
-    )  # fmt: skip
+    nothing = _nothing(rows, users)
+    n, most = nothing.n, nothing.most_in_flight
     stretches = min(STRETCHES, n // _LEAST)
     if stretches < 4:
         return nothing.model_copy(update={"why": f"{n} requests with a duration are too few for a line"})
     if most < 3:
         return nothing.model_copy(update={"why": f"never more than {most} in flight: nothing says what more would do"})
+    if users > FAR * most:
+        why = f"the log saw {most} in flight at most: {users} is {users / most:.0f} times that, too far for any line"
+        return nothing.model_copy(update={"why": why})
     x, y = pl.col("level").cast(pl.Float64), pl.col("duration").cast(pl.Float64) / 1000
     ok, bad = pl.col("answered"), pl.col("failed").cast(pl.Float64)
     # fmt: off
@@ -112,11 +150,18 @@ def at_users(rows: pl.DataFrame, users: int = USERS) -> Extrapolation:
     # fmt: on
     edges = [n * k // stretches for k in range(stretches + 1)]
     sums = [rows[a:b].select(wanted).row(0) for a, b in itertools.pairwise(edges)]
+    middle = rows["level"].quantile(0.5, interpolation="lower") or 0
+    busier = pl.col("level") >= middle
+    half = [rows[a:b].filter(busier).select(wanted).row(0) for a, b in itertools.pairwise(edges)]
     latency = _jackknife([row[:5] for row in sums], users)
     errors = _jackknife([row[5:] for row in sums], users)
     if latency is None:
         return nothing.model_copy(update={"why": "the number in flight hardly changes: no line can be drawn"})
     value, low, high, slope = latency
+    if (upper := _jackknife([row[:5] for row in half], users)) is not None:
+        low, high = min(low, upper[1]), max(high, upper[2])
+    else:
+        return nothing.model_copy(update={"why": "the busier half has no line of its own to hold the line against"})
     told = {} if errors is None else dict(
         zip(("error_share", "error_low", "error_high"), (min(max(v, 0.0), 1.0) for v in errors[:3]), strict=True)
     )  # fmt: skip
@@ -129,32 +174,74 @@ def at_users(rows: pl.DataFrame, users: int = USERS) -> Extrapolation:
     )  # fmt: skip
 
 
-def serial(rows: pl.DataFrame) -> tuple[float, int, int] | None:
-    """How nearly latency is proportional to the number in flight: (exponent, n, most in flight).
-
-    The exponent of latency = a * level ^ b between medians of levels with at least 20 answered requests: about 1 where
-    requests are served one after the other, about 0 where they are served together. None for fewer than three levels,
-    or where they span less than a factor of three.
+def serial(rows: pl.DataFrame) -> Serial | None:
+    """`rows`: as in at_users. The exponent b of latency = a * level ^ b, from request to request within pieces of time
+    that are too short for anything else to change: about 1 where requests are served one after the other, about 0
+    where they are served together. None where fewer than three levels have 20 answered requests each, or these span
+    less than a factor of three.
     """
-    found = (
+    height = rows.height // PIECE
+    if height < 4:
+        return None
+    told = (
         rows.lazy()
         .filter(pl.col("answered") & (pl.col("duration") > 0))
         .group_by("level")
-        .agg(pl.len().alias("n"), pl.col("duration").quantile(0.5, interpolation="lower").alias("median"))
+        .agg(pl.len().alias("n"))
         .filter(pl.col("n") >= 20)
-        .sort("level")  # sums of floats depend on their order
+        .sort("level")
         .collect()
     )
-    if found.height < 3 or found["level"][-1] < 3 * found["level"][0]:
+    if told.height < 3 or told["level"][-1] < 3 * told["level"][0]:
         return None
-    weight = found["n"].cast(pl.Float64)
-    x, y = found["level"].cast(pl.Float64).log(), found["median"].cast(pl.Float64).log()
-    total = float(weight.sum())
-    mx, my = float((weight * x).sum()) / total, float((weight * y).sum()) / total
-    spread = float((weight * (x - mx) ** 2).sum())
-    if spread <= 0:
+    step = -(-height // MOST_PIECES)
+    pieces = pl.concat(
+        rows.slice(k * PIECE, PIECE)
+        .filter(pl.col("answered") & (pl.col("duration") > 0))
+        .select(
+            pl.lit(k, dtype=pl.UInt32).alias("piece"),
+            pl.col("level").cast(pl.Float64).log().alias("x"),
+            pl.col("duration").cast(pl.Float64).log().alias("y"),
+        )
+        for k in range(0, height, step)
+    )
+    x, y = pl.col("x") - pl.col("x").mean(), pl.col("y") - pl.col("y").mean()
+    sums = pieces.group_by("piece").agg((x * y).sum().alias("xy"), (x * x).sum().alias("xx")).sort("piece")
+    groups = min(STRETCHES, sums.height)
+    if groups < 4:
         return None
-    return float((weight * (x - mx) * (y - my)).sum()) / spread, int(total), whole(found["level"].max())
+    parts = [(float(sums["xy"][k::groups].sum()), float(sums["xx"][k::groups].sum())) for k in range(groups)]
+    xy, xx = math.fsum(a for a, _ in parts), math.fsum(b for _, b in parts)
+    if xx <= 0 or any(xx - b <= 0 for _, b in parts):
+        return None
+    left_out = [(xy - a) / (xx - b) for a, b in parts]
+    mean = math.fsum(left_out) / groups
+    half = _T[groups] * math.sqrt((groups - 1) / groups * math.fsum((v - mean) ** 2 for v in left_out))
+    crowded = int((rows["level"] >= 3).sum()) / rows.height
+    return Serial(xy / xx, xy / xx - half, xy / xx + half, pieces.height, whole(told["level"].max()), crowded)
+
+
+def _arrivals(level: pl.Series, begun: pl.Series) -> float | None:
+    """Arrivals a second in the pieces of time with more in flight, over those in the pieces with less (medians)."""
+    height = len(level) // PIECE
+    if height < 8:
+        return None
+    size = height * PIECE
+    first, last = begun.head(size).gather_every(PIECE), begun.head(size).gather_every(PIECE, PIECE - 1)
+    crowd = level.head(size).cast(pl.Float32).reshape((height, PIECE)).arr.sum()
+    told = pl.DataFrame({"crowd": crowd, "took": (last - first).clip(1)})
+    middle = float(told["crowd"].median() or 0)  # type: ignore[arg-type]
+    busy, quiet = told.filter(pl.col("crowd") > middle)["took"], told.filter(pl.col("crowd") <= middle)["took"]
+    fast, slow = median_us(busy), median_us(quiet)
+    return slow / fast if fast and slow else None
+
+
+def _nothing(rows: pl.DataFrame, users: int = USERS) -> Extrapolation:
+    return Extrapolation(
+        users=users, latency_ms=None, latency_low_ms=None, latency_high_ms=None, error_share=None, error_low=None,
+        error_high=None, most_in_flight=whole(rows["level"].max()), ms_per_request_in_flight=None, n=rows.height,
+        stretches=0,
+    )  # fmt: skip
 
 
 def _jackknife(rows: list[tuple[float, ...]], at: float) -> tuple[float, float, float, float] | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from inferlift.audit.formats import Format
-from inferlift.audit.parse import FACTORS, MAX_DURATION_S, Captured, wrong
+from inferlift.audit.parse import EARLIEST_US, FACTORS, LATEST_US, MAX_DURATION_S, Captured, shown, wrong
 from inferlift.audit.templates import Field
 
 SCHEMA: dict[str, pl.DataType] = {
@@ -51,12 +51,11 @@ def converted(groups: pl.DataFrame, fields: Sequence[Field], wanted: Format, zon
     for i, field in enumerate(fields):
         of.setdefault(field.means, []).append((field, f"c{i}"))
     if wanted.csv:
-        quoted = pl.col(pl.String).str
-        groups = groups.with_columns(
-            pl.when(quoted.starts_with('"'))
-            .then(quoted.strip_prefix('"').str.strip_suffix('"').str.replace_all('""', '"', literal=True))
-            .otherwise(pl.col(pl.String))
-        )
+        cells = pl.col(pl.String).str.strip_chars(" ")
+        quoted = cells.str.strip_prefix('"').str.strip_suffix('"').str.replace_all('""', '"', literal=True)
+        groups = groups.with_columns(pl.when(cells.str.starts_with('"')).then(quoted).otherwise(cells))
+        if wanted.separator != ",":  # a comma that does not separate may be a decimal point
+            groups = groups.with_columns(pl.col(pl.String).str.replace(r"^([0-9]+),([0-9]+)$", "${1}.${2}"))
     stamp, whole = _time(groups, of.get("time", []), zone)
     durations = _amount(groups, of.get("duration", []))
     created, _ = _time(groups, of.get("created", []), zone)
@@ -92,7 +91,7 @@ def converted(groups: pl.DataFrame, fields: Sequence[Field], wanted: Format, zon
     )
     bad = pl.lit(False)
     if stamp is not None:
-        bad = bad | pl.col("stamp").is_null()
+        bad = bad | ~pl.col("stamp").is_between(EARLIEST_US, LATEST_US, closed="left").fill_null(False)
     if durations is not None:
         bad = bad | (pl.col("duration") > int(MAX_DURATION_S * 1e6)).fill_null(False)
     if status is not None:
@@ -220,5 +219,5 @@ def _reasons(groups: pl.DataFrame, fields: Sequence[Field], wanted: Format, line
     reasons = {}
     for i, (row, *values) in enumerate(groups.iter_rows()):
         why = wrong(Captured(wanted, tuple(fields), tuple(values))) if i < _SOME else "like those before it"
-        reasons[row] = why or f"a value is not understood: {lines[i][:60]!r}"
+        reasons[row] = why or f"a value is not understood, or a time that the zone skips: {shown(lines[i])}"
     return reasons

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from inferlift.artifacts import Evidence
-from inferlift.artifacts.evidence import Bill, GpuUse, HostLook, ServerMetrics
+from inferlift.artifacts.evidence import Bill, HostLook, ServerMetrics
 from inferlift.audit import blocks
 from inferlift.audit.assemble import assembled
-from inferlift.audit.blocks import Block
+from inferlift.audit.block import Block
 from inferlift.audit.formats import Format, formats, named
+from inferlift.audit.gpu import Readings
 from inferlift.audit.interrupts import heard_as_before
-from inferlift.audit.layouts import LineReader
-from inferlift.audit.parse import choose
+from inferlift.audit.parse import shown
 from inferlift.audit.reading import Reading
+from inferlift.audit.recognise import by_header, choose, resolved, unread
 from inferlift.audit.routes import Routes
 from inferlift.errors import DeclarationError
 
@@ -32,10 +34,11 @@ def audit(
     until: datetime | None = None,
     format_name: str | None = None,
     zone: str = "UTC",
-    gpu: GpuUse | None = None,
+    gpu: Readings | None = None,
     bill: Bill | None = None,
     servers: Sequence[ServerMetrics] = (),
     host: HostLook | None = None,
+    must_match: bool = False,
 ) -> Evidence:
     """Evidence from log files (paths; Path("-") is standard input) or from lines (text or bytes).
 
@@ -43,30 +46,85 @@ def audit(
     carry none. The window is half open, [since, until); a stamp of whole seconds belongs to it only if its whole second
     does, so that a later audit of grown logs with since=evidence.start, until=evidence.end finds the same. Latency is
     the total clock of answered (status < 400) inference requests; errors are 0 (never answered), 408, 429, 499 and 5xx
-    among inference requests. A window without a request is evidence too (n = 0). Raises DeclarationError where nothing
-    can be read.
+    among inference requests. A window without a request is evidence too (n = 0), unless it `must_match`: what a person
+    typed and nothing answers to is a mistake. Raises DeclarationError where nothing can be read.
     """
     low, high = _microseconds(since, "since"), _microseconds(until, "until")
+    if low is not None and high is not None and low >= high:
+        raise DeclarationError(f"the window ends before it begins: {since} to {until}", why="it is [since, until)")
     wanted = named(format_name) if format_name and format_name != "auto" else None
     source, notes, name, written = _source(logs, wanted)
     first = next((block for block in source if len(block.lines)), None)
     sample = _sample(first)
-    chosen = wanted or choose(sample)
+    chosen = _resolved(wanted, first, sample) if wanted and first is not None else choose(sample)
     if chosen is None and first is not None:  # perhaps only the beginning is strange
         chosen = choose(first.lines.gather_every(max(1, len(first.lines) // SAMPLE)).to_list())
     if chosen is None or first is None:
         raise _nothing(name, first, sample)
     reading = Reading(routes=Routes(routes), low=low, high=high)
-    reading.read(itertools.chain([first], source), LineReader(chosen, zone))
+    reading.unread = unread(sample, chosen)
+    reading.read(by_header(itertools.chain([first], source), chosen), chosen, zone)
     if not reading.understood and not reading.outside:
         raise DeclarationError(
             f"{name}: no line could be understood",
             why="; ".join(reading.examples),
             next_command="name the log's format, or look at the lines",
         )
-    return assembled(
-        reading, chosen, name=name, notes=notes, written=written, gpu=gpu, bill=bill, servers=tuple(servers), host=host
+    if must_match and not reading.understood:
+        raise _outside(name, reading)
+    evidence = assembled(
+        reading,
+        chosen,
+        name=name,
+        notes=notes,
+        written=written,
+        gpu=gpu,
+        zone=zone,
+        bill=bill,
+        servers=tuple(servers),
+        host=host,
     )
+    if must_match and routes and not evidence.inference_n:
+        raise _no_route(name, routes, evidence)
+    return evidence
+
+
+def _resolved(wanted: Format, first: Block, sample: Sequence[str]) -> Format:
+    try:
+        return resolved(wanted, sample)
+    except DeclarationError:  # a key that is rare may come later
+        return resolved(wanted, first.lines.to_list())
+
+
+def _outside(name: str, reading: Reading) -> DeclarationError:
+    given = [f"{word} {_day(us)}" for word, us in (("from", reading.low), ("until", reading.high)) if us is not None]
+    if reading.earliest is None or reading.latest is None:
+        why = f"its {reading.outside} lines carry no time"
+    else:
+        why = f"its {reading.outside} lines are of {_day(reading.earliest)} to {_day(reading.latest)} UTC"
+    return DeclarationError(
+        f"{name}: no line lies in the window ({' '.join(given)} UTC)", why=why, next_command="mend --since and --until"
+    )
+
+
+def _no_route(name: str, routes: Sequence[str], evidence: Evidence) -> DeclarationError:
+    paths = [route.route for route in evidence.other_routes]
+    near = [match for route in routes for match in difflib.get_close_matches(route, paths, 1)]
+    busiest = ", ".join(f"{route.route} ({route.n})" for route in evidence.other_routes[:8])
+    lower = {path.lower() for path in paths}
+    called = [route for route in routes if route.lower().rstrip("/") in lower]
+    why = f"there is: {busiest or 'no path at all'}"
+    if called:
+        why = f"{', '.join(called)} was only asked with OPTIONS or HEAD, or is written in other letters; {why}"
+    return DeclarationError(
+        f"{name}: none of its {evidence.n} requests goes to {', '.join(routes)}",
+        why=why,
+        next_command=f"--routes {near[0]}" if near else "name the inference routes, or leave --routes out for a guess",
+    )
+
+
+def _day(us: int) -> str:
+    return f"{datetime.fromtimestamp(us // 1_000_000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _source(
@@ -104,7 +162,7 @@ def _nothing(name: str, first: Block | None, sample: Sequence[str]) -> Declarati
     if first is None:
         return DeclarationError(f"{name}: no lines", why="the log is empty")
     known = ", ".join(candidate.name for candidate in formats())
-    seen = [*first.refused.values()][:3] if not sample else [repr(line[:60]) for line in sample[:3]]
+    seen = [*first.refused.values()][:3] if not sample else [shown(line) for line in sample[:3]]
     return DeclarationError(
         f"{name}: no known log format; it begins {'; '.join(seen)}",
         why=f"known formats: {known}",

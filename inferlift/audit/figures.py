@@ -68,14 +68,15 @@ def moments(rows: pl.DataFrame) -> pl.Series:
     return values.gather(pl.concat([some, rest]).arg_sort())
 
 
-def scattered(stamp: pl.Series) -> pl.Series:
-    """Moments of whole seconds laid at random into them, in order; always the same ones.
+def scattered(stamp: pl.Series, seed: int = 11, *, ordered: bool = True) -> pl.Series:
+    """Moments of whole seconds laid at random into them, in order unless told otherwise; always the same ones.
 
     Lines that are laid evenly keep apart from each other, so short requests would seem to meet fewer others than long
     ones do: a line through (in flight, latency) would rise where nothing does.
     """
-    noise = pl.int_range(len(stamp), dtype=pl.UInt64, eager=True).hash(11) % SECOND
-    return (stamp + noise.cast(pl.Int32)).sort()
+    noise = pl.int_range(len(stamp), dtype=pl.UInt64, eager=True).hash(seed) % SECOND
+    moments = stamp + noise.cast(pl.Int32)
+    return moments.sort() if ordered else moments
 
 
 def _spread(stamp: pl.Series) -> pl.Series:

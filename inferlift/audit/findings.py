@@ -6,6 +6,7 @@ import polars as pl
 
 from inferlift.artifacts import Figure
 from inferlift.artifacts.evidence import Finding, GpuUse, HostLook
+from inferlift.audit.concurrency import CROWDED, Serial
 from inferlift.audit.figures import median_us
 
 CACHEABLE = 0.2
@@ -19,17 +20,18 @@ LEAST_COLD = 5
 def findings(
     rows: pl.DataFrame,
     cold: pl.Series | None,
-    serial: tuple[float, int, int] | None,
+    serial: Serial | None,
+    untold: str,
     source: str,
     gpu: GpuUse | None,
     host: HostLook | None,
 ) -> tuple[Finding, ...]:
     """`rows`: inference requests (start, duration, answered, received, body if logged); `cold`: starts after five quiet
-    minutes; `serial`: of concurrency.py."""
+    minutes; `serial`, `untold`: of concurrency.py."""
     return (
         _identical(rows, source),
         _oversized(rows, source),
-        _one_at_a_time(serial, source),
+        _one_at_a_time(serial, untold, source),
         _loaded_anew(rows, cold, source, gpu, host),
     )
 
@@ -62,19 +64,25 @@ def _oversized(rows: pl.DataFrame, source: str) -> Finding:
     return _told(name, value, "share", len(sizes), source, value > OVERSIZED, why, advice)
 
 
-def _one_at_a_time(found: tuple[float, int, int] | None, source: str) -> Finding:
+def _one_at_a_time(found: Serial | None, untold: str, source: str) -> Finding:
     name = "one request at a time"
     advice = "switch on continuous batching (vLLM), parallel slots (llama.cpp) or dynamic batching (Triton)"
     if found is None:
-        why = "too few requests at numbers in flight that differ by a factor of three"
+        why = untold or "too few requests at numbers in flight that differ by a factor of three"
         return _nothing(name, "exponent", source, why, "")
-    exponent, n, most = found
-    why = f"latency grows as (requests in flight) ^ {exponent:.2f}, up to {most} in flight (n={n})"
-    if TOGETHER < exponent < SERIAL:
+    if found.crowded < CROWDED:
+        why = f"low load: only {found.crowded:.0%} of the requests met two others ({CROWDED:.0%} are needed)"
+        return _nothing(name, "exponent", source, why, "")
+    why = (
+        f"from one request to the next latency grows as (requests in flight) ^ {found.exponent:.2f} "
+        f"(95 %: {found.low:.2f} to {found.high:.2f}), up to {found.most} in flight (n={found.n})"
+    )
+    serial = found.exponent >= SERIAL and found.low > TOGETHER
+    if not serial and not (found.exponent <= TOGETHER and found.high < SERIAL):
         return _nothing(name, "exponent", source, f"undecided: {why}", "")
-    if exponent >= SERIAL:
+    if serial:
         why += ": nothing is gained by sending together, so requests wait for each other"
-    return _told(name, exponent, "exponent", n, source, exponent >= SERIAL, why, advice)
+    return _told(name, found.exponent, "exponent", found.n, source, serial, why, advice)
 
 
 def _loaded_anew(

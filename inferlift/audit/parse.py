@@ -6,14 +6,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
-from inferlift.audit.formats import Format, formats, generic
+from inferlift.audit.formats import Format
 from inferlift.audit.templates import Field
 
 MAX_DURATION_S = 7 * 24 * 3600.0
+# A stamp outside of these years is no request's time: it is in another unit, or of a clock that was not set.
+FIRST_YEAR, LAST_YEAR = 1995, 2100
+EARLIEST_US, LATEST_US = (
+    (datetime(year, 1, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    for year in (FIRST_YEAR, LAST_YEAR)
+)
 FACTORS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}  # to microseconds
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTHS = {name: i for i, name in enumerate(_NAMES, 1)}
@@ -23,7 +28,7 @@ _ISO = re.compile(
 )
 _NUMBER = re.compile(r"\+?\d{1,20}(?:\.\d{1,12})?", re.A)
 PAIR = re.compile(r'\s+(\w{1,40})=(?:"([^"\\]*(?:\\.[^"\\]*)*)"|((?:-|[\d.]+)(?:(?:, | : )(?:-|[\d.]+))+|\S*))', re.S)
-_CLOUDFRONT = "https://docs.aws.amazon.com/AmazonCloudFront/latest/DeveloperGuide/standard-logs-reference.html"
+_DECIMAL = re.compile(r"^([0-9]+),([0-9]+)$")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -44,7 +49,7 @@ def capture(line: str, wanted: Format) -> Captured | None:
         return None
     groups: Sequence[str | None] = match.groups()
     if wanted.csv:
-        groups = [_uncsv(group) for group in groups]
+        groups = [_cell(group, wanted.separator) for group in groups]
     if not wanted.open:
         return Captured(wanted, wanted.fields, tuple(groups))
     fields, values, rest = list(wanted.fields), list(groups[:-1]), groups[-1]
@@ -70,12 +75,60 @@ def wrong(found: Captured) -> str:
     times = [(field, value) for field, value in zip(found.fields, found.values, strict=True) if field.means == "time"]
     if times and all(stamp_us(value, field) is None for field, value in times):
         field, value = times[0]
-        return f"time {str(value)[:40]!r} is {_TIMES.get(field.type, 'not understood')}"
+        return f"time {shown(str(value), 40)} is {_TIMES.get(field.type, 'not understood')}"
+    told = next(
+        (us for field, value in sorted(times, key=_epoch_first) if (us := stamp_us(value, field)) is not None), None
+    )
+    if told is not None and not EARLIEST_US <= told < LATEST_US:
+        years = f"is not of the years {FIRST_YEAR} to {LAST_YEAR - 1}"
+        return f"time {shown(str(times[0][1]), 40)} {years}{_unit(times, told)}"
     for field, value in zip(found.fields, found.values, strict=True):
-        if field.means == "duration" and (us := number(value, field.unit)) is not None and us > MAX_DURATION_S * 1e6:
-            return f"a duration of {us / 1e6:.0f} s is absurd"
+        long = number(value, field.unit) if field.means == "duration" else None
+        if long is not None and long > MAX_DURATION_S * 1e6:
+            return f"a duration of {long / 1e6:.0f} s is absurd"
         if field.means == "status" and value not in (None, "-", "-1") and status(value) is None:
-            return f"status {str(value)[:20]!r} is no HTTP status"
+            return f"status {shown(str(value), 20)} is no HTTP status"
+    return ""
+
+
+def epoch_unit(value: float) -> str:
+    """The unit in which a Unix time is of our years; "" where none does. Two never do: they are a thousand apart."""
+    return next((unit for unit in FACTORS if EARLIEST_US <= value * FACTORS[unit] < LATEST_US), "")
+
+
+def shown(text: str, most: int = 60) -> str:
+    """A piece of a line as an example, without what may be a secret: what follows a `?`, values of keys and tokens,
+    words that look like them."""
+    text = text[:4096]
+    for pattern, put in _SECRETS:
+        text = pattern.sub(put, text)
+    return repr(text[:most])
+
+
+_NAMES_OF_SECRETS = (
+    r"(?:api[_-]?key|access[_-]?key|key|token|secret|passw(?:or)?d|pwd|auth(?:orization)?|credentials?|cookie|"
+    r"sess(?:ion)?(?:[_-]?id)?|sid|sig(?:nature)?|jwt|code|x-amz-\w+)"
+)
+_SECRETS = (
+    (re.compile(r"\?[^\s\"']*"), "?..."),
+    (re.compile(r"(?i)%3f[^\s\"']*"), "?..."),
+    (re.compile(r"(?i)\b(bearer|basic|digest)\s+[^\s\"',;]+"), r"\1 ..."),
+    (re.compile(rf"(?i)([\w.-]*{_NAMES_OF_SECRETS}[\"']?\s*[=:]\s*)(?:\"[^\"]*\"?|'[^']*'?|[^\s&,;\"']+)"), r"\1..."),
+    (re.compile(r"//[^/\s@]+@"), "//...@"),
+    (re.compile(r"\b(?:sk|pk|ghp|gho|xox[a-z]|hf|glpat|AKIA|ASIA|eyJ)[-_A-Za-z0-9.]{8,}"), "..."),
+    (re.compile(r"[A-Za-z0-9+_=-]{24,}"), "..."),
+)
+
+
+def _epoch_first(pair: tuple[Field, str | None]) -> bool:
+    return pair[0].type != "epoch"
+
+
+def _unit(times: Sequence[tuple[Field, str | None]], us: int) -> str:
+    """Which unit of a Unix time would fit."""
+    for field, value in times:
+        if field.type == "epoch" and value is not None and (unit := epoch_unit(us / FACTORS[field.unit])):
+            return f": read as {field.unit}; as {unit} it would be"
     return ""
 
 
@@ -133,22 +186,6 @@ def status(text: str | None) -> int | None:
     )
 
 
-def choose(lines: Sequence[str]) -> Format | None:
-    """The format that understands most of the lines, durations counting double; None if none understands any."""
-    best: tuple[float, Format] | None = None
-    for candidate in (*(known for known in formats() if not known.only_named), *_generic(lines)):
-        score = 0.0
-        for line in lines:
-            found = capture(line, candidate)
-            if found is None or wrong(found):
-                continue
-            means = {field.means for field, value in zip(found.fields, found.values, strict=True) if value}
-            score += 2 if means & {"duration", "created"} else 1.5 if "unknown_duration" in means else 1
-        if score and (best is None or score > best[0]):
-            best = (score, candidate)
-    return best[1] if best else None
-
-
 def first_stamp(lines: Iterable[str], wanted: Format) -> float:
     """Unix time in microseconds of the first line that has one; infinity if none does."""
     for line in lines:
@@ -164,54 +201,20 @@ def plain(line: str) -> str:
     return _ANSI.sub("", line) if "\x1b" in line else line
 
 
-def _generic(lines: Sequence[str]) -> list[Format]:
-    """Formats that only these lines tell: keys of JSON objects, a CSV header, CloudFront's #Fields."""
-    found: list[Format | None] = []
-    for line in lines[:50]:
-        if line.startswith("#Fields:"):
-            found.append(_cloudfront(line.removeprefix("#Fields:").split()))
-        elif line.startswith("{"):
-            data = _object(line)
-            if data is not None:
-                found.append(generic(list(_keys(data))))
-        if any(found):
-            break
-    first = next((line for line in lines if line.strip()), "")
-    separator = max(",;\t", key=first.count)
-    if not first.startswith(("{", "#")) and first.count(separator) >= 2 and " " not in first:
-        found.append(generic([(cell.strip().strip('"'),) for cell in first.split(separator)], separator=separator))
-    return [one for one in found if one is not None]
-
-
-def _cloudfront(names: Sequence[str]) -> Format | None:
-    """The standard log's columns in the order that its own header gives; date and time are one stamp, in UTC."""
-    if tuple(names[:2]) != ("date", "time"):
-        return None
-    built = generic([("time",), *((name,) for name in names[2:])], separator="\t")
-    if built is None:
-        return None
-    fields = tuple(replace(field, type="date_tab_time") if field.means == "time" else field for field in built.fields)
-    cells = ["([0-9-]{10}\\t[0-9:]{8})"]
-    wanted = {field.key[0] for field in fields}
-    cells += ["([^\\t]*)" if name in wanted else "[^\\t]*" for name in names[2:]]
-    return replace(built, name="cloudfront", pattern="\\t".join(cells), fields=fields, csv=False,
-                   source=_CLOUDFRONT)  # fmt: skip
-
-
 def _json(line: str, wanted: Format) -> Captured | None:
-    data = _object(line)
+    data = json_object(line)
     if data is None:
         return None
     for key, pattern in wanted.must:
-        value = _at(data, key)
+        value = at_key(data, key)
         if value is None or (pattern and not re.search(pattern, value)):
             return None
-    values = tuple(_at(data, field.key) for field in wanted.fields)
+    values = tuple(at_key(data, field.key) for field in wanted.fields)
     has_time = any(f.means == "time" and v is not None for f, v in zip(wanted.fields, values, strict=True))
     return Captured(wanted, wanted.fields, values) if has_time else None
 
 
-def _object(line: str) -> dict[str, Any] | None:
+def json_object(line: str) -> dict[str, Any] | None:
     if not line.lstrip().startswith("{"):
         return None
     try:
@@ -221,15 +224,7 @@ def _object(line: str) -> dict[str, Any] | None:
     return data if isinstance(data, dict) else None
 
 
-def _keys(data: dict[str, Any], above: tuple[str, ...] = ()) -> Iterable[tuple[str, ...]]:
-    for key, value in data.items():
-        if isinstance(value, dict) and len(above) < 3:
-            yield from _keys(value, (*above, key))
-        else:
-            yield (*above, key)
-
-
-def _at(data: Any, key: tuple[str, ...]) -> str | None:
+def at_key(data: Any, key: tuple[str, ...]) -> str | None:
     for part in key:
         data = data.get(part) if isinstance(data, dict) else None
     if data is None or data == "":
@@ -237,7 +232,11 @@ def _at(data: Any, key: tuple[str, ...]) -> str | None:
     return data if isinstance(data, str) else json.dumps(data)
 
 
-def _uncsv(cell: str | None) -> str | None:
-    if cell and cell.startswith('"'):
-        return cell[1:-1].replace('""', '"')
-    return cell
+def _cell(cell: str | None, separator: str) -> str | None:
+    """Without quotes; with a decimal point where a comma can be one, since it does not separate."""
+    if cell is None:
+        return None
+    cell = cell.strip(" ")
+    if cell.startswith('"'):
+        cell = cell[1:-1].replace('""', '"')
+    return _DECIMAL.sub(r"\1.\2", cell) if separator != "," else cell

@@ -8,16 +8,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Lock
 
 import polars as pl
 
-from inferlift.audit.blocks import Block
+from inferlift.audit.block import Block
 from inferlift.audit.figures import whole
+from inferlift.audit.formats import Format
 from inferlift.audit.layouts import LineReader
 from inferlift.audit.routes import Routes
 
 WORKERS = 2
 NO_INFERENCE = ("OPTIONS", "HEAD")
+HOUR = 3_600_000_000
+MOST_SUMS = 200_000  # routes times hours
 _U32 = 2**32 - 1
 
 
@@ -35,7 +39,9 @@ class _Told:
 
     @classmethod
     def of(cls, frame: pl.DataFrame) -> _Told:
-        sums = frame.group_by("route", "asks").agg(
+        lead = pl.when("started").then(0).otherwise(pl.col("duration").fill_null(0))
+        hour = pl.when("asks").then((pl.col("stamp") - lead) // HOUR).cast(pl.Int32).alias("hour")
+        sums = frame.group_by("route", "asks", hour).agg(
             pl.len().alias("n"),
             pl.col("sent").sum(),
             pl.col("sent").count().alias("sent_n"),
@@ -61,7 +67,8 @@ class _Part:
     frame: pl.DataFrame  # of the rows in the window
     names: list[str]  # of the block's routes
     outside: int
-    latest: int | None  # the last moment that any line stands for, in or out of the window
+    earliest: int | None  # the first and the last moment that any line stands for, in or out of the window
+    latest: int | None
     refused: dict[int, str]
     rows: pl.DataFrame | None  # (row, inside) of all understood rows, where there is a window
     repeated: int
@@ -79,16 +86,19 @@ class Reading:
     counted: int = 0
     refused: int = 0
     outside: int = 0
+    earliest: int | None = None
     latest: int | None = None
     examples: list[str] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
     formats: Counter[str] = field(default_factory=Counter)
     zones: set[str] = field(default_factory=set)
     ask: set[str] = field(default_factory=set)
+    unread: str = ""  # a piece of the lines that no field of the format holds
     unstamped: int = 0
     steps_back: int = 0
     largest_step_back: int = 0
     repeated: int = 0
+    by_hour: bool = True  # bytes are known by hour
     kept: list[pl.DataFrame] = field(default_factory=list)
     sums: list[pl.DataFrame] = field(default_factory=list)  # by route: sent bytes, duration and upstream time
     _before: int | None = None  # the stamp of the row before
@@ -96,9 +106,18 @@ class Reading:
     _waiting_examples: list[str] = field(default_factory=list)
     _read: int = 0
 
-    def read(self, source: Iterable[Block], reader: LineReader) -> None:
+    def read(self, source: Iterable[Block], chosen: Format, zone: str) -> None:
+        readers: dict[Format, LineReader] = {}
+        making = Lock()
+
+        def work(block: Block) -> _Part:
+            with making:
+                wanted = block.format or chosen
+                reader = readers.setdefault(wanted, readers.get(wanted) or LineReader(wanted, zone))
+            return self._part(block, reader)
+
         with ThreadPoolExecutor(WORKERS) as pool:
-            for part in _in_order(pool, source, lambda block: self._part(block, reader)):
+            for part in _in_order(pool, source, work):
                 self._take(part)
         self._decide(True)
 
@@ -113,7 +132,8 @@ class Reading:
             frame["stamp"]
             + pl.select(pl.when(frame["whole"].fill_null(True)).then(1_000_000).otherwise(1000)).to_series()
         )
-        latest = whole(moments.max()) if len(moments) > moments.null_count() else None
+        timed = len(moments) > moments.null_count()
+        earliest, latest = (whole(frame["stamp"].min()), whole(moments.max())) if timed else (None, None)
         if self.low is not None or self.high is not None:
             inside = frame["stamp"].is_not_null()
             width = pl.select(pl.when(frame["whole"]).then(1_000_000).otherwise(0)).to_series()
@@ -134,11 +154,15 @@ class Reading:
             asks = (pl.col("method") == "POST") | (pl.col("method").is_null() & pl.col("route").is_not_null())
         frame = frame.with_columns(asks.fill_null(False).alias("asks"))
         told = _Told.of(frame)
-        return _Part(len(block.lines), frame, names, outside, latest, found.refused, rows, repeated, found.ask, told)
+        return _Part(
+            len(block.lines), frame, names, outside, earliest, latest, found.refused, rows, repeated, found.ask, told
+        )
 
     def _take(self, part: _Part) -> None:
         if part.latest is not None:
             self.latest = max(self.latest or part.latest, part.latest)
+        if part.earliest is not None:
+            self.earliest = min(self.earliest or part.earliest, part.earliest)
         self.outside += part.outside
         self._refuse(part)
         self._read += part.lines
@@ -161,7 +185,13 @@ class Reading:
         self.kept.append(told.kept.with_columns(numbers.gather(told.kept["route"]).alias("route")))
 
     def summed(self) -> pl.DataFrame:
-        return pl.concat(self.sums).group_by("route", "asks").agg(pl.all().sum())
+        found = pl.concat(self.sums)
+        if self.by_hour and found.height > MOST_SUMS:
+            found = found.group_by("route", "asks", "hour").agg(pl.all().sum())
+            self.by_hour = found.height <= MOST_SUMS  # else bytes by hour would take more memory than the log's lines
+        if not self.by_hour:
+            found = found.with_columns(pl.lit(None, dtype=pl.Int32).alias("hour"))
+        return found.group_by("route", "asks", "hour").agg(pl.all().sum())
 
     def _clock(self, part: _Part) -> None:
         if part.told.unstamped == part.frame.height:

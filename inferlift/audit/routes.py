@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import polars as pl
 
 MAX_ROUTES = 5000
-OTHER = "(other)"
+OTHER, OTHER_INFERENCE = "(other)", "(other)/inference"
 # A part of four or more characters with a digit in it is an id; so is any number.
 _ID = r"/(?:[0-9][^/]{3,}|[^/0-9][0-9][^/]{2,}|[^/0-9]{2}[0-9][^/]+|[^/0-9]{3,}[0-9][^/]*)"
 _NUMBER = r"/[0-9]{1,3}(/|$)"
@@ -27,8 +27,9 @@ class Routes:
 
     def __init__(self, declared: Sequence[str] | None) -> None:
         self.declared = None if declared is None else [route.rstrip("/") or "/" for route in declared]
-        self.names: list[str] = []
-        self._ids: dict[str, int] = {}
+        # declared ones come first: they are never folded, however many others there are
+        self.names: list[str] = list(dict.fromkeys(self.declared or ()))
+        self._ids: dict[str, int] = {name: number for number, name in enumerate(self.names)}
 
     def of(self, paths: pl.Series) -> tuple[list[str], pl.DataFrame]:
         """The names of the routes, and (path, route as a place in that list, hit: declared) of each distinct path."""
@@ -46,14 +47,16 @@ class Routes:
         return _places(distinct.with_columns(pl.coalesce(hit, named).alias("name"), hit.is_not_null().alias("hit")))
 
     def number(self, name: str) -> int:
-        """Past MAX_ROUTES new ones are folded to their first part, then to one."""
+        """Past MAX_ROUTES new ones are folded to their first part (up to what says inference), then to two."""
         known = self._ids.get(name)
         if known is not None:
             return known
         if len(self.names) >= MAX_ROUTES:
-            name = "/" + name.lstrip("/").split("/", 1)[0] + "/..."
+            told = INFERENCE.search(name)
+            head = name[: told.end()] if told else "/" + name.lstrip("/").split("/", 1)[0]
+            name = head.rstrip("/") + "/..."
             if name not in self._ids and len(self.names) >= 2 * MAX_ROUTES:
-                name = OTHER
+                name = OTHER_INFERENCE if told else OTHER
             if (known := self._ids.get(name)) is not None:
                 return known
         self._ids[name] = len(self.names)

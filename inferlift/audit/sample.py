@@ -10,13 +10,15 @@ import heapq
 import json
 import os
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from inferlift.audit import blocks
-from inferlift.audit.formats import named
-from inferlift.audit.parse import capture, choose
+from inferlift.audit.block import Block
+from inferlift.audit.formats import Format, named
+from inferlift.audit.parse import capture
+from inferlift.audit.recognise import by_header, choose, resolved
 from inferlift.errors import DeclarationError
 
 SIZE = 50
@@ -44,12 +46,11 @@ def recorded(
     seen: set[int] = set()
     files, _ = blocks.ordered(logs, wanted)
     for path in files:
-        for block in blocks.blocks(path, lambda _: None):
-            wanted = wanted or choose(block.lines.head(200).to_list())
-            if wanted is None:
+        for block in _blocks(path, wanted):
+            if block.format is None:
                 continue
             for line in block.lines.gather_every(max(1, len(block.lines) // _A_BLOCK)):
-                found = capture(line, wanted)
+                found = capture(line, block.format)
                 told = {f.means: v for f, v in zip(found.fields, found.values, strict=True) if v} if found else {}
                 request = _request(told)
                 if request is None or not _fits(request.path, routes):
@@ -67,6 +68,16 @@ def recorded(
             next_command="log $request_body (escape=json) to a file of its own for a day",
         )
     return tuple(Recorded(*entry[1:]) for entry in sorted(chosen, reverse=True))
+
+
+def _blocks(path: Path, wanted: Format | None) -> Iterator[Block]:
+    """Each with its format; None where there is none."""
+    chosen: Format | None = None
+    for block in blocks.blocks(path, lambda _: None):
+        head = block.lines.head(200).to_list()
+        chosen = chosen or (resolved(wanted, head) if wanted else choose(head))
+        if chosen is not None:
+            yield from (replace(part, format=part.format or chosen) for part in by_header([block], chosen))
 
 
 def write(path: Path, requests: Sequence[Recorded]) -> None:

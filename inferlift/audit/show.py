@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -32,6 +33,9 @@ def as_json(evidence: Evidence, waiting: Waiting | None = None) -> dict[str, Any
         "error_share": evidence.error_share,
         "per_minute_peak": evidence.per_minute_peak if evidence.stamped else None,
         "in_flight_peak": evidence.in_flight_peak if evidence.latency.n else None,
+        "in_flight_least": evidence.in_flight_bounds[0] if evidence.in_flight_bounds else None,
+        "in_flight_most": evidence.in_flight_bounds[1] if evidence.in_flight_bounds else None,
+        "sent_bytes": evidence.sent_bytes,
         "gpu_idle_share": evidence.gpu_idle_share,
         "bill_growth_quarter": evidence.bill_growth_quarter,
         "triggers_met": len(met),
@@ -65,26 +69,32 @@ def render(evidence: Evidence, waiting: Waiting | None = None) -> Group:
 
 
 def _triggers(evidence: Evidence) -> Table:
-    table = Table(title="Reasons to move", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for name in ("reason", "verdict", "why"):
-        table.add_column(name)
-    for trigger in evidence.triggers:
-        table.add_row(trigger.name, Text(trigger.verdict, style=_TONES[trigger.verdict]), Text(trigger.why))
-    return table
+    return _told("Reasons to move", [(told.verdict, told.name, told.why) for told in evidence.triggers])
 
 
 def _findings(evidence: Evidence) -> Table:
-    table = Table(title="Software first", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for name in ("finding", "verdict", "why"):
-        table.add_column(name)
-    for found in evidence.findings:
-        why = f"{found.why}: {found.advice}" if found.advice else found.why
-        table.add_row(found.name, Text(found.verdict, style=_TONES[found.verdict]), Text(why))
+    rows = [
+        (found.verdict, found.name, f"{found.why}: {found.advice}" if found.advice else found.why)
+        for found in evidence.findings
+    ]
+    return _told("Software first", rows, {told.why: told.name for told in reversed(evidence.triggers)})
+
+
+def _told(title: str, rows: Sequence[tuple[str, str, str]], said: dict[str, str] | None = None) -> Table:
+    """A reason that was given above is not given again."""
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    said = dict(said or {})
+    for verdict, name, why in rows:
+        first = said.setdefault(why, name)
+        text = Text(name, style="bold").append(f"\n{why if first == name else f'as for: {first}'}", style="not bold")
+        table.add_row(Text(verdict, style=_TONES[verdict]), text)
     return table
 
 
 def _routes(evidence: Evidence) -> Table:
-    table = _figures_table("Routes (latency in ms, to the last byte; first byte where it is logged)", "route")
+    table = _figures_table("Routes (latency in ms, to the last byte; P95 of the first byte)", "route", "1st byte")
     for route in (*evidence.routes[:MAX_ROWS], *evidence.other_routes[:5]):
         name = route.route if route.inference else f"({route.route})"
         ranks = (*_ranks(route.latency), _p95(route.first_byte))
@@ -99,9 +109,10 @@ def _routes(evidence: Evidence) -> Table:
 
 
 def _hours(evidence: Evidence) -> Table:
-    table = _figures_table("Hours (UTC)", "hour")
+    table = _figures_table("Hours (UTC)", "hour", "bytes sent")
     for hour in evidence.hours[:48]:
-        table.add_row(hour.hour, str(hour.n), _count(hour.errors, hour.n), *_ranks(hour.latency), "")
+        sent = "-" if hour.sent_bytes is None else _size(hour.sent_bytes)
+        table.add_row(hour.hour, str(hour.n), _count(hour.errors, hour.n), *_ranks(hour.latency), sent)
     return table
 
 
@@ -109,8 +120,9 @@ def _more(evidence: Evidence, waiting: Waiting | None) -> Text:
     at, shape = evidence.at_1000, evidence.shape
     lines = []
     if evidence.stamped:
-        lines.append(f"busiest 60 s: {evidence.per_minute_peak} inference requests; most in flight: "
-                     f"{evidence.in_flight_peak if evidence.latency.n else 'unknown'}")  # fmt: skip
+        lines.append(
+            f"busiest 60 s: {evidence.per_minute_peak} inference requests; most in flight: {_flying(evidence)}"
+        )
     if shape.dispersion is not None:
         lines.append(f"burstiness: {shape.dispersion:g} (variance over mean of arrivals in 10 s; 1 is random)")
     if evidence.growth_per_month is not None:
@@ -144,6 +156,10 @@ def _quality(evidence: Evidence) -> Text:
     if told.repeated_lines:
         lines.append(f"{told.repeated_lines} lines are exact copies of one nearby")
     lines += [f"silence: {gap}" for gap in told.gaps]
+    if evidence.gpu is not None:
+        lines += [f"GPU: {note}" for note in evidence.gpu.notes]
+    if evidence.bill is not None:
+        lines += [f"bill: {note}" for note in evidence.bill.notes]
     lines += list(told.notes)
     text.append("\n".join(lines), style="not bold")
     for question in told.questions:
@@ -151,12 +167,28 @@ def _quality(evidence: Evidence) -> Text:
     return text
 
 
-def _figures_table(title: str, first: str) -> Table:
+def _flying(evidence: Evidence) -> str:
+    if not evidence.latency.n:
+        return "unknown"
+    bounds = evidence.in_flight_bounds
+    if bounds is None or bounds[0] == bounds[1]:
+        return str(evidence.in_flight_peak)
+    return f"{evidence.in_flight_peak}, between {bounds[0]} and {bounds[1]} (stamps are whole seconds)"
+
+
+def _figures_table(title: str, first: str, last: str) -> Table:
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
-    table.add_column(first)
-    for name in ("n", "errors", "P50", "P90", "P95", "P99", "first byte P95"):
-        table.add_column(name, justify="right")
+    table.add_column(first, overflow="fold")
+    for name in ("n", "errors", "P50", "P90", "P95", "P99", last):
+        table.add_column(name, justify="right", no_wrap=True)
     return table
+
+
+def _size(count: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count} B"
 
 
 def _ranks(found: Percentiles) -> tuple[str, str, str, str]:

@@ -109,6 +109,18 @@ def in_flight_curve(starts: pl.Series, levels: pl.Series) -> tuple[tuple[float, 
     return tuple((round(at * width / SECOND, 3), int(level)) for at, level in told.iter_rows())
 
 
+def rate_curve(starts: pl.Series) -> tuple[tuple[float, float], ...]:
+    """(seconds since the first start, arrivals a second in that slice), slices without an arrival too."""
+    if len(starts) < 2:
+        return ()
+    first = int(starts[0])
+    width = max((int(starts[-1]) - first) // CURVE + 1, SECOND)
+    counts = dict(((starts - first) // width).value_counts().iter_rows())
+    return tuple(
+        (round(at * width / SECOND, 3), round(counts.get(at, 0) * SECOND / width, 4)) for at in range(max(counts) + 1)
+    )
+
+
 def gaps(stamps: pl.Series) -> tuple[str, ...]:
     """The three longest silences: an hour and more, and ten times the longest that is usual (P99 of the gaps)."""
     if len(stamps) < 100:

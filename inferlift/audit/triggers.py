@@ -14,6 +14,8 @@ IN_FLIGHT = 500.0
 GROWTH = 1.5  # median latency, busier half over quieter half
 BILL_GROWTH = 0.4
 GPU_IDLE = 0.5
+LEAST_READINGS = 10
+LOOK_DAYS = 1.0  # a look at the host that is further from the log's end saw another load
 HALVES = "busier half / quieter half, medians"
 SLOW_SHARE = 0.05  # over 500 ms: what "P95 over 500 ms" means in a histogram
 BUSY = 0.9
@@ -28,9 +30,11 @@ class Seen:
     latency: Percentiles  # on the clock that is judged
     per_minute_peak: int | None
     in_flight_peak: int | None
+    in_flight_bounds: tuple[int, int] | None  # least and most, where stamps are whole seconds
     growth: Growth | None
     errors: tuple[float, float, int, bool] | None  # busier share, quieter share, n, beyond chance
     at_1000: Extrapolation | None
+    untold: str  # why the three above cannot be told, where that is so
     inference_n: int
     outside_upstream: float | None  # share of the time that requests spent outside of the server behind the proxy
     no_latency: str  # why there is no latency
@@ -38,16 +42,17 @@ class Seen:
     at: str
     servers: tuple[ServerMetrics, ...] = ()
     gpu: GpuUse | None = None
+    slow_then: Percentiles | None = None  # of the requests that ran while the GPU was read
     bill: Bill | None = None
     host: HostLook | None = None
+    days_after: float | None = None  # from the log's end to the look at the host
+    doubt: str = ""  # a question about the unit of the durations
 
 
 def triggers(seen: Seen) -> tuple[Trigger, ...]:
     slow = _slow(seen)
     peak = None if seen.inference_n == 0 or seen.per_minute_peak is None else float(seen.per_minute_peak)
-    flight = None if seen.in_flight_peak is None else float(seen.in_flight_peak)
-    grown = seen.growth
-    return (
+    told = (
         slow,
         _held(
             "over 500 inference requests a minute",
@@ -55,24 +60,44 @@ def triggers(seen: Seen) -> tuple[Trigger, ...]:
             PER_MINUTE,
             "no inference request in the log" if seen.inference_n == 0 else "the log holds no times",
         ),
-        _held(
-            "over 500 in flight",
-            _figure(seen, flight, "requests", seen.latency.n),
-            IN_FLIGHT,
-            "the log holds no durations",
-        ),
-        _held(
-            "latency grows with concurrency",
-            _figure(seen, grown.latency_ratio if grown else None, HALVES, grown.n if grown else 0),
-            GROWTH,
-            "too few requests at different numbers in flight",
-        ),
+        _in_flight(seen),
+        _growth(seen),
         _errors(seen),
         _beyond(seen),
         _bill(seen),
         _gpu(seen, slow),
         _bound(seen),
-    )  # fmt: skip
+    )
+    return tuple(_doubted(one, seen.doubt) if one.name in _BY_DURATION else one for one in told)
+
+
+_BY_DURATION = ("P95 over 500 ms", "over 500 in flight", "over 500 ms at 1000 users")
+
+
+def _doubted(trigger: Trigger, doubt: str) -> Trigger:
+    if not doubt or trigger.verdict == "no data":
+        return trigger
+    return trigger.model_copy(update={"why": f"{trigger.why}; if the unit is right: {doubt}"})
+
+
+def _in_flight(seen: Seen) -> Trigger:
+    """Where stamps are whole seconds only the bounds are certain."""
+    name, peak, bounds = "over 500 in flight", seen.in_flight_peak, seen.in_flight_bounds
+    figure = _figure(seen, None if peak is None else float(peak), "requests", seen.latency.n)
+    found = _held(name, figure, IN_FLIGHT, "the log holds no durations")
+    if peak is None or bounds is None or bounds[0] == bounds[1]:
+        return found
+    told = f"between {bounds[0]} and {bounds[1]}, since stamps are whole seconds (n={figure.n})"
+    verdict = "met" if bounds[0] > IN_FLIGHT else "not met" if bounds[1] <= IN_FLIGHT else "no data"
+    why = {"met": f"{told}: over 500", "not met": f"{told}: not over 500", "no data": f"{told}: 500 lies within"}
+    return found.model_copy(update={"verdict": verdict, "why": why[verdict]})
+
+
+def _growth(seen: Seen) -> Trigger:
+    grown = seen.growth
+    figure = _figure(seen, grown.latency_ratio if grown else None, HALVES, grown.n if grown else 0)
+    missing = seen.untold or "too few requests at different numbers in flight"
+    return _held("latency grows with concurrency", figure, GROWTH, missing)
 
 
 def _slow(seen: Seen) -> Trigger:
@@ -85,7 +110,7 @@ def _slow(seen: Seen) -> Trigger:
         )
         met = value > SLOW_SHARE
         than = "more than 5 %" if met else "not more than 5 %"
-        why = f"{value:.1%} of {told.requests} took over 500 ms ({told.clock} clock), {than}"
+        why = f"{value:.1%} of {told.requests} took over 500 ms ({told.clock} clock, since the server started), {than}"
         return Trigger(name=name, verdict="met" if met else "not met", figure=figure, threshold=SLOW_SHARE, why=why)
     figure = _figure(seen, seen.latency.p95_ms, "ms", seen.latency.n)
     found = _held(name, figure, P95_MS, seen.no_latency)
@@ -97,7 +122,7 @@ def _slow(seen: Seen) -> Trigger:
 def _errors(seen: Seen) -> Trigger:
     name = "errors grow with concurrency"
     if seen.errors is None:
-        missing = "too few requests at different numbers in flight"
+        missing = seen.untold or "too few requests at different numbers in flight"
         return _held(name, _figure(seen, None, "busier share - quieter share", 0), 0.0, missing)
     busy, quiet, n, clear = seen.errors
     figure = _figure(seen, busy - quiet, "busier share - quieter share", n)
@@ -130,36 +155,65 @@ def _bill(seen: Seen) -> Trigger:
     basis = "unknown" if value is None else "measured"
     n = len(bill.months) if bill else 0
     figure = Figure(value=value, unit="share", basis=basis, source="the bill" if bill else seen.source, at=seen.at, n=n)
-    return _held(
+    found = _held(
         "bill up 40 % in a quarter", figure, BILL_GROWTH, "; ".join(bill.notes) if bill else "no bill was given"
     )
+    if value is None or bill is None:
+        return found
+    return found.model_copy(update={"why": f"{found.why}, {bill.months[-1][0]} against three months before"})
 
 
 def _gpu(seen: Seen, slow: Trigger) -> Trigger:
+    """A GPU that idles is a reason only while inference is slow: readings count where requests of the log ran."""
     name, gpu = "GPU missing or idle", seen.gpu
     missing = seen.host is not None and seen.host.gpus == ()
-    value = 1.0 if missing and gpu is None else gpu.idle_share if gpu else None
-    source = f"look at {seen.host.host}" if missing and seen.host else gpu.source if gpu else seen.source
-    figure = Figure(value=value, unit="share of time", basis="unknown" if value is None else "measured", source=source,
-                    at=seen.at, n=gpu.samples if gpu else 1 if missing else 0)  # fmt: skip
-    if value is None:
-        why = "the readings hold no utilisation" if gpu else "no GPU use was given"
+    if gpu is None and missing and seen.host is not None:
+        figure = Figure(value=1.0, unit="share of time", basis="measured", source=f"look at {seen.host.host}",
+                        at=seen.at, n=1)  # fmt: skip
+        told = f"the host has no GPU ({seen.host.at[:10]})"
+        return Trigger(
+            name=name,
+            verdict=slow.verdict,
+            figure=figure,
+            threshold=GPU_IDLE,
+            why=f"{told}, and {_STATE[slow.verdict]}",
+        )
+    value = gpu.idle_share if gpu is not None and gpu.matched else None
+    n = gpu.samples if gpu is not None else 0
+    figure = Figure(value=value, unit="share of time", basis="unknown" if value is None else "measured",
+                    source=gpu.source if gpu else seen.source, at=seen.at, n=n)  # fmt: skip
+    if gpu is None or value is None or n < LEAST_READINGS:
+        why = "no GPU use was given" if gpu is None else "; ".join(gpu.notes) or "the readings hold no utilisation"
+        if value is not None:
+            why = f"{n} readings fall into the log's time, {LEAST_READINGS} are needed"
         return Trigger(name=name, verdict="no data", figure=figure, threshold=GPU_IDLE, why=why)
-    told = "the host has no GPU" if missing and gpu is None else f"at 0 % in {value:.0%} of {figure.n} readings"
+    told = f"at 0 % in {value:.0%} of {n} readings"
     if value <= GPU_IDLE:
         return Trigger(name=name, verdict="not met", figure=figure, threshold=GPU_IDLE, why=told)
-    state = {
-        "met": "inference is slow",
-        "not met": "inference is not slow",
-        "no data": "nothing says whether inference is slow",
-    }
-    verdict = slow.verdict
-    return Trigger(name=name, verdict=verdict, figure=figure, threshold=GPU_IDLE, why=f"{told}, and {state[verdict]}")
+    then = seen.slow_then
+    p95 = then.p95_ms if then is not None else None
+    verdict = "no data" if p95 is None else "met" if p95 > P95_MS else "not met"
+    told += f" while {then.n if then is not None else 0} timed requests ran"
+    if p95 is not None:
+        told += f" (P95 {p95:.0f} ms)"
+    return Trigger(name=name, verdict=verdict, figure=figure, threshold=GPU_IDLE, why=f"{told}, and {_STATE[verdict]}")
+
+
+_STATE = {
+    "met": "inference is slow",
+    "not met": "inference is not slow",
+    "no data": "too few to say whether inference is slow",
+}
 
 
 def _bound(seen: Seen) -> Trigger:
     name, host = "bound by CPU, network or storage", seen.host
     shares: dict[str, tuple[float, float]] = {}
+    late = seen.days_after is not None and abs(seen.days_after) > LOOK_DAYS
+    if late and seen.outside_upstream is None:
+        why = f"the look at the host is {abs(seen.days_after or 0):.0f} days away from the log's end: another load"
+        return _held(name, _figure(seen, None, "share", 0), BUSY, why)
+    host = None if late else host
     if host is not None:
         if host.cpu_busy_share is not None:
             shares["CPU"] = (host.cpu_busy_share, BUSY)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from inferlift.configure.certificates import Ca, ensure_ca, issue
     from inferlift.configure.drivers import Driver, driver_for
+    from inferlift.configure.models import clusters, model_variables
     from inferlift.configure.runner import apply
     from inferlift.configure.servers import ray_variables, server_roles, server_variables
     from inferlift.configure.validators import validate
@@ -29,6 +30,8 @@ _HOME = {
     "ray_variables": "servers",
     "server_roles": "servers",
     "server_variables": "servers",
+    "clusters": "models",
+    "model_variables": "models",
     "apply": "runner",
     "Ca": "certificates",
     "ensure_ca": "certificates",
@@ -49,12 +52,14 @@ __all__ = [
     "Driver",
     "FleetVariables",
     "apply",
+    "clusters",
     "driver_for",
     "ensure_ca",
     "fleet_certificates",
     "fleet_secrets",
     "fleet_variables",
     "issue",
+    "model_variables",
     "ray_variables",
     "server_roles",
     "server_variables",

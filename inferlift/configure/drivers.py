@@ -109,7 +109,7 @@ def _branch(
     raise DeclarationError(
         f"{distribution} {release} has no driver for {gpu}",
         why=f"it has {has}{without}; needed: branch {least}{' with a Fabric Manager' if fabric else ''}",
-        next_command="give nvidia_repository (NVIDIA's apt repository as a deb822 stanza), or an image with a driver",
+        next_command="give server.driver_repository (NVIDIA's own, as a deb822 stanza), or an image with a driver",
     )
 
 

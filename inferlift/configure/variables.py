@@ -17,17 +17,23 @@ from inferlift.profile import Profile
 
 PLAYBOOK = "site.yml"
 SYNTHETIC_HEADER = "X-Inferlift-Synthetic"  # with the fleet's synthetic key: our own request, no user
-SECRETS = ("app_key", "model_key", "synthetic_key", "metrics_key", "monitor_password")
+SECRETS = ("app_key", "model_key", "synthetic_key", "metrics_key", "monitor_password", "cluster_token")
 MONITOR_USER = "inferlift"
 APP_PORT = 8443
+HOURS_A_MONTH = 730
 CONTEXT_MARGIN = 256  # tokens that the app adds: its system prompt and a piece of a document
 CONTEXT_STEP = 256
+IN_MEMORY_BYTES = 1_000_000  # of a body: the gateway's buffers hold a little more
 
 
 @dataclass(frozen=True)
 class FleetVariables:
     variables: dict[str, object]
     secrets: dict[str, str]  # variable -> reference
+
+    def over(self, other: FleetVariables) -> FleetVariables:
+        """These laid over the other ones."""
+        return FleetVariables({**other.variables, **self.variables}, {**other.secrets, **self.secrets})
 
 
 def fleet_secrets(folder: Path) -> dict[str, str]:
@@ -56,15 +62,21 @@ def fleet_variables(
     *,
     secrets: Mapping[str, str],
     tls_folder: Path,
-    wheels: Path,
+    wheels: Path | None,
+    workers: Sequence[str] = (),
     operator_networks: Sequence[str] | None = None,
     scrape_seconds: int | None = None,
+    resolvers: Sequence[str] = (),
+    model_cost_per_hour: float | None = None,
 ) -> FleetVariables:
     """Pure: the same arguments give the same variables.
 
-    `secrets` is what `fleet_secrets` gave, `tls_folder` what `fleet_certificates` filled, `wheels` the folder with the
-    model server's wheels. `operator_networks`: who may read the monitor; by default the first address of the fleet's
-    subnet (where the operator's traffic comes from in the lab), else anybody with the password.
+    `secrets` is what `fleet_secrets` gave, `tls_folder` what `fleet_certificates` filled, `wheels` the folder with
+    llama.cpp's wheels. `workers`: names of model hosts that hold a part of a copy and answer nobody.
+    `operator_networks`: who may read the monitor; by default the first address of the fleet's subnet (where the
+    operator's traffic comes from in the lab), else anybody with the password. `resolvers`: name servers that the
+    monitor asks for the users' name. `model_cost_per_hour`: of one model host, in the budget's currency; None is
+    unknown, and then nothing is said of costs.
     """
     gateways, models, monitors = (fleet.by_role(role) for role in ("gateway", "model", "monitor"))
     if not gateways or not models or not monitors:
@@ -74,22 +86,21 @@ def fleet_variables(
         )
     if operator_networks is None:
         operator_networks = [_first_address(fleet.subnet)] if fleet.subnet else ["0.0.0.0/0"]
+    serving = [h for h in models if h.name not in workers]
     variables: dict[str, object] = {
         "base_tls_directory": str(tls_folder),
         "base_gateway_networks": _networks(gateways),
         "base_monitor_networks": _networks(monitors),
         "base_operator_networks": list(operator_networks),
-        "llamacpp_wheels": str(wheels),
-        "llamacpp_slots": profile.server.slots,
-        "llamacpp_threads": profile.server.threads,
-        "llamacpp_context": context_per_slot(profile),
         "gateway_certificate": contract.certificate,
         "gateway_key_header": contract.key_header,
         "gateway_routes": [{"path": r.path, "upstream": r.upstream} for r in contract.routes],
         # a gateway prefers the hosts of its own site
-        "gateway_backends": [{"name": h.name, "address": h.address, "site": h.site} for h in models],
+        "gateway_backends": [{"name": h.name, "address": h.address, "site": h.site} for h in serving],
         "gateway_backend_port": APP_PORT,
-        "gateway_max_body_bytes": contract.max_body_bytes,
+        # what does not fit into the gateway's buffers is gathered on its disk first
+        "gateway_max_body_bytes": min(contract.max_body_bytes, IN_MEMORY_BYTES),
+        "gateway_upload_bytes": contract.max_body_bytes if contract.max_body_bytes > IN_MEMORY_BYTES else 0,
         "gateway_slots": profile.server.slots,
         "gateway_queue_max": queue_max(profile),
         "gateway_queue_seconds": queue_seconds(profile),
@@ -98,23 +109,51 @@ def fleet_variables(
         "gateway_max_connections": 2 * queue_max(profile) + 200,
         "monitor_user": MONITOR_USER,
         "monitor_gateways": _named(gateways),
-        "monitor_models": _named(models),
+        "monitor_models": _named(serving),
+        "monitor_workers": _named([h for h in models if h not in serving]),
         "monitor_monitors": _named(monitors),
         "monitor_app_port": APP_PORT,
         "monitor_scrape_seconds": scrape_seconds or (2 if profile.target == "lab" else 15),
         "monitor_queue_length": profile.requests.in_flight_peak,
+        "monitor_probe_name": contract.name,
+        "monitor_probe_path": contract.routes[0].path,
+        "monitor_probe_address": f"{fleet.endpoints[0].address}:{fleet.endpoints[0].port}",
+        "monitor_probe_ca": contract.ca or "",
+        "monitor_probe_resolvers": list(resolvers),
+        # a lab's name is not known to the world's resolvers
+        "monitor_probe_resolved": profile.target != "lab",
+        "monitor_currency": profile.budget.currency,
     }
-    if profile.model.sha256:
-        variables["llamacpp_model_sha256"] = profile.model.sha256
+    if profile.targets.p95_ttft_ms is not None:
+        variables["monitor_ttft_p95_seconds"] = profile.targets.p95_ttft_ms / 1000
+    if profile.targets.error_share:
+        variables["monitor_error_share"] = profile.targets.error_share
+    if model_cost_per_hour:
+        variables["monitor_model_cost_per_hour"] = model_cost_per_hour
+    if profile.budget.monthly is not None:
+        variables["monitor_budget_per_hour"] = profile.budget.monthly / HOURS_A_MONTH
+    told: dict[str, str] = {}
+    if profile.server.kind == "llamacpp":
+        told = {"llamacpp_key": secrets["model_key"]}
+        variables |= {
+            "llamacpp_wheels": str(wheels),
+            "llamacpp_slots": profile.server.slots,
+            "llamacpp_threads": profile.server.threads,
+            "llamacpp_context": context_per_slot(profile),
+        }
+        if profile.model.sha256:
+            variables["llamacpp_model_sha256"] = profile.model.sha256
     if profile.targets.p95_total_ms is not None:
         variables["monitor_p95_seconds"] = profile.targets.p95_total_ms / 1000
     if images.images:
         image = images.images[0]
         variables |= {"container_image_archive": image.archive, "container_image_digest": image.digest}
+        if contract.routes:
+            variables["container_check_route"] = contract.routes[0].upstream
     return FleetVariables(
         variables=variables,
         secrets={
-            "llamacpp_key": secrets["model_key"],
+            **told,
             "container_key": secrets["app_key"],
             "container_upstream_key": secrets["model_key"],
             "gateway_certificate_key": contract.certificate_key,
@@ -125,6 +164,7 @@ def fleet_variables(
             "monitor_password": secrets["monitor_password"],
             "monitor_app_key": secrets["app_key"],
             "monitor_metrics_key": secrets["metrics_key"],
+            **({"monitor_webhook_url": profile.watch.webhook} if profile.watch.webhook else {}),
         },
     )
 

@@ -17,6 +17,7 @@ from inferlift.dns.answers import Answers
 from inferlift.dns.backend import Change, Desired, inverse_of, text_of
 from inferlift.dns.eyes import Net
 from inferlift.dns.record import WEIGHTED, Journal, RecordState, RRset, describe, difference, encode, entry, fqdn
+from inferlift.dns.record import shares as weighed
 from inferlift.errors import CheckFailed, DeclarationError, Refusal, Retryable, Uncertain
 
 Execute = Callable[[Any, str], str]  # (host, shell command) -> its stdout; raises when it fails
@@ -29,13 +30,15 @@ ENGINE = "HAProxy runtime API, one lock"
 # A write that was broken off is finished where its weights are set already, else forgotten.
 _HEAD = r"""set -eu
 trap '' HUP
+command -v socat > /dev/null || { echo "__REFUSED__ socat is not installed there"; exit 0; }
+[ -S "$SOCKET" ] || { echo "__REFUSED__ there is no admin socket $SOCKET"; exit 0; }
 exec 9>"$JOURNAL.lock"
 flock -w 10 9 || { echo __LOCKED__; exit 0; }
 tell() { printf '%s\n' "$1" | socat -t 5 - "UNIX-CONNECT:$SOCKET"; }
 weights() { tell "show servers state $BACKEND" | pick | tr ';' '\n' | LC_ALL=C sort; }
 pick() { awk '$2 == B { printf "%s %s %s;", $4, $5, $8 }' B="$BACKEND"; }
 weights > "$JOURNAL.now"
-[ -s "$JOURNAL.now" ] || { echo "__REFUSED__ no backend $BACKEND"; exit 0; }
+[ -s "$JOURNAL.now" ] || { echo "__REFUSED__ $SOCKET tells of no backend $BACKEND"; exit 0; }
 if [ -e "$JOURNAL.next" ]; then
   if cmp -s "$JOURNAL.now" "$JOURNAL.meant"; then mv "$JOURNAL.next" "$JOURNAL"; else rm "$JOURNAL.next"; fi
 fi
@@ -143,11 +146,15 @@ class Gateway:
             )
         return state
 
-    def net(self, probe: Callable[[int], None]) -> Net:
+    def net(self, probe: Callable[[int], None] | None) -> Net:
         """How this gateway is looked at: `probe(n)` sends n requests through it, and HAProxy's own counters say where
-        they (and users' requests meanwhile) went."""
+        they (and users' requests meanwhile) went. Without it the weights in force are all that is seen."""
 
         def shares(_: str, name: str, n: int) -> Answers:
+            if probe is None:
+                in_force = weighed(self.read(name).weights)
+                hits = {address: round(n * part) for address, part in in_force.items()}
+                return Answers(asked=n, hits=hits, empty=0 if in_force else n, ttl_s=TTL_S)
             before = self._counted()
             probe(n)
             after = self._counted()
@@ -182,7 +189,7 @@ class Gateway:
         if said.startswith(LOCKED):
             raise Retryable("another writer holds the gateway's lock")
         if said.startswith(REFUSED):
-            raise CheckFailed("HAProxy refused", why=said.removeprefix(REFUSED).strip()[:200])
+            raise CheckFailed("the gateway refused", why=said.removeprefix(REFUSED).strip()[:200])
         return said
 
     def _state(self, name: str, said: str) -> RecordState:

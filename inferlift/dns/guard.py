@@ -24,6 +24,7 @@ ZONES = "/usr/local/lib/inferlift/guard_zones.py"  # found beside the script
 CONFIG = "/etc/inferlift-guard/guard.json"
 UNIT = "/etc/systemd/system/inferlift-guard.service"
 STATE = "/var/lib/inferlift-guard/state.json"
+RUN = "guard"  # the run that its journal names
 PACKAGES = {"powerdns": (), "rfc2136": ("python3-dnspython",), "route53": ("python3-boto3",)}
 
 
@@ -69,7 +70,7 @@ def render(
     prometheus_ca: str | None = None,
     failures: int = 3,
     every_s: float = 15.0,
-    webhook: str | None = None,
+    webhook_file: str | None = None,
     user: str = "inferlift-guard",
     hardened: bool = True,
 ) -> tuple[HostFile, ...]:
@@ -104,7 +105,7 @@ def render(
         ],
         "failures": failures,
         "every_s": every_s,
-        "webhook": webhook,
+        "webhook_file": webhook_file,
         "state_file": STATE,
     }
     environment = jinja2.Environment(  # noqa: S701 (a unit file is no page)

@@ -164,9 +164,10 @@ zone:
 
 @contextmanager
 def powerdns(
-    found: Programs, folder: Path, zone: str, records: Sequence[tuple[str, str, int, str]]
+    found: Programs, folder: Path, zone: str, records: Sequence[tuple[str, str, int, str]], address: str = "127.0.0.1"
 ) -> Iterator[Server]:
-    """PowerDNS with API, SQLite and Lua records; `records` are (name, type, TTL, content), names without a dot."""
+    """PowerDNS with API, SQLite and Lua records; `records` are (name, type, TTL, content), names without a dot.
+    `address`: another one of this machine, where lab hosts reach it."""
     folder.mkdir(parents=True, exist_ok=True)
     port, api, key = free_port(), free_port(), secrets.token_hex(16)
     unpacked = sorted(found.root.glob("usr/lib/*/pdns"))
@@ -177,12 +178,13 @@ gsqlite3-database={folder}/zone.sqlite3
 gsqlite3-pragma-synchronous=0
 module-dir={modules}
 socket-dir={folder}
-local-address=127.0.0.1
+local-address={address}
 local-port={port}
 api=yes
 api-key={key}
 webserver=yes
-webserver-address=127.0.0.1
+webserver-address={address}
+webserver-allow-from=0.0.0.0/0
 webserver-port={api}
 enable-lua-records=yes
 cache-ttl=0
@@ -208,7 +210,7 @@ negquery-cache-ttl=0
         )
     base.close()
     argv = [found.path("pdns_server"), f"--config-dir={folder}", "--guardian=no", "--daemon=no", "--disable-syslog=yes"]
-    with _running(found, argv, folder, lambda: _dns_answers(port, zone) and _listens(api)) as pid:
+    with _running(found, argv, folder, lambda: _dns_answers(port, zone, address) and _listens(api, address)) as pid:
         yield Server(folder, port, api, key, pid)
 
 
@@ -244,6 +246,43 @@ backend {backend}
 
 
 @contextmanager
+def unbound(
+    found: Programs, folder: Path, zone: str, authority: Server, address: str, *, stale_s: int = 0
+) -> Iterator[Server]:
+    """A caching resolver on `address` (of 127.0.0.0/8) and the authority's own port. `stale_s`: it keeps answers for
+    at least so long, whatever their TTL, and serves them when they are over: as some resolvers of users do."""
+    folder.mkdir(parents=True, exist_ok=True)
+    old = f"cache-min-ttl: {stale_s}\n    serve-expired: yes" if stale_s else ""
+    (folder / "unbound.conf").write_text(
+        f"""server:
+    interface: {address}@{authority.port}
+    do-daemonize: no
+    chroot: ""
+    username: ""
+    directory: "{folder}"
+    pidfile: "{folder}/pid"
+    use-syslog: no
+    num-threads: 1
+    access-control: 127.0.0.0/8 allow
+    do-not-query-localhost: no
+    module-config: "iterator"
+    local-zone: "{zone.rstrip(".").rpartition(".")[2]}." nodefault
+    domain-insecure: "{zone}"
+    {old}
+remote-control:
+    control-enable: no
+stub-zone:
+    name: "{zone}"
+    stub-addr: 127.0.0.1@{authority.port}
+""",
+        encoding="utf-8",
+    )
+    argv = [found.path("unbound"), "-d", "-c", str(folder / "unbound.conf")]
+    with _running(found, argv, folder, lambda: _resolves(authority.port, f"ns1.{zone}", address)) as pid:
+        yield Server(folder, authority.port, 0, "", pid)
+
+
+@contextmanager
 def _running(found: Programs, argv: Sequence[str], folder: Path, ready: Callable[[], bool]) -> Iterator[int]:
     with (folder / "log").open("ab") as log:
         child = subprocess.Popen(argv, env=found.env(), cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -264,18 +303,27 @@ def _running(found: Programs, argv: Sequence[str], folder: Path, ready: Callable
             child.wait()
 
 
-def _dns_answers(port: int, zone: str) -> bool:
+def _resolves(port: int, name: str, address: str) -> bool:
     from inferlift.dns import answers
 
     try:
-        return answers.serial("127.0.0.1", zone, port=port, timeout_s=0.3) > 0
+        return bool(answers.resolver_answers(address, name, port=port)[0])
     except Retryable:
         return False
 
 
-def _listens(port: int) -> bool:
+def _dns_answers(port: int, zone: str, address: str = "127.0.0.1") -> bool:
+    from inferlift.dns import answers
+
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=0.3).close()
+        return answers.serial(address, zone, port=port, timeout_s=0.3) > 0
+    except Retryable:
+        return False
+
+
+def _listens(port: int, address: str = "127.0.0.1") -> bool:
+    try:
+        socket.create_connection((address, port), timeout=0.3).close()
     except OSError:
         return False
     return True

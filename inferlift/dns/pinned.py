@@ -80,6 +80,11 @@ def ask(probe: Probe, address: str) -> Outcome:
     return Outcome(time.monotonic() - start, response.status, why)
 
 
+def sent(probe: Probe, address: str) -> None:
+    """One request, whatever comes of it: so that a gateway has something to count."""
+    ask(probe, address)
+
+
 def side_gates(
     probe: Probe, address: str, side: str, *, n: int, error_share: float = 0.0, p95_ms: float | None = None
 ) -> tuple[Gate, ...]:

@@ -14,6 +14,8 @@ from inferlift.artifacts.cutover import Quiet, StubbornClient
 
 # Combined log format of nginx and Apache; whatever follows the agent is left alone.
 LINE = re.compile(r'(\S+) \S+ .*?\[([^\]]+)\] "(\S+) (\S+)[^"]*" (\d{3}) \S+ "[^"]*" "([^"]*)"')
+# What came was no HTTP (a scanner, TLS on a plain port): no user's request, whoever sent it.
+NO_REQUEST = re.compile(r'\S+ \S+ .*?\[[^\]]+\] "[^"]*" 400 ')
 TIME = "%d/%b/%Y:%H:%M:%S %z"
 
 
@@ -37,7 +39,7 @@ def quiet(
         found = LINE.match(line)
         at = _time(found[2]) if found else None
         if found is None or at is None:
-            unread += bool(line.strip())
+            unread += bool(line.strip()) and NO_REQUEST.match(line) is None
             continue
         path, agent = found[4].partition("?")[0], found[6]
         if at < since or agent.startswith(tuple(ours)) or (paths and path not in paths):

@@ -132,7 +132,7 @@ class Answer:
 
     def _document(self, document: dict[str, Any], part: str, now: float) -> None:
         if self.keep:
-            _keys(document, "", self.keys)
+            keys_of(document, "", self.keys)
         usage = document.get("usage")
         before = self.tokens
         if isinstance(usage, dict):
@@ -177,13 +177,13 @@ def _count(value: object, before: int | None) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else before
 
 
-def _keys(value: object, path: str, into: set[str]) -> None:
+def keys_of(value: object, path: str, into: set[str]) -> None:
     """Paths of keys with the kind of value: what a client's parser relies on. Lists count by their items."""
     if isinstance(value, dict):
         for key, inner in value.items():
-            _keys(inner, f"{path}.{key}" if path else str(key), into)
+            keys_of(inner, f"{path}.{key}" if path else str(key), into)
     elif isinstance(value, list):
         for inner in value:
-            _keys(inner, f"{path}[]", into)
+            keys_of(inner, f"{path}[]", into)
     else:
         into.add(path)

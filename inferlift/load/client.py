@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import resource
+import signal
 import sys
 import threading
 import time
@@ -18,9 +19,10 @@ from typing import Any
 
 from inferlift.artifacts import LoadRun
 from inferlift.errors import Refusal
+from inferlift.load.hidden import body_shown, hider, url_shown
 from inferlift.load.plan import LoadPlan
 from inferlift.load.replay import replay_schedule
-from inferlift.load.result import Taken, last_line, result
+from inferlift.load.result import Record, Taken, last_line, result
 from inferlift.load.samples import SampleWriter
 from inferlift.load.urgency import urgent
 from inferlift.load.worker import Worker
@@ -28,31 +30,42 @@ from inferlift.load.worker import Worker
 __all__ = ["LoadPlan", "replay_schedule", "run"]
 
 Say = Callable[[str], None]
-SECOND_S = 1.0
+SECOND_S = 1.0  # between two lines of progress; a long run says less often
+SLOWEST_S = 15.0
 WRITE_S = 0.1
 
 
+class Stopped(KeyboardInterrupt):
+    """Ctrl-C in the middle of a run. `run` is what there is of it: what was in flight counts as interrupted."""
+
+    def __init__(self, run: LoadRun) -> None:
+        super().__init__("stopped")
+        self.run = run
+
+
 def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = None) -> LoadRun:
-    """Send the plan's requests and return what came of them. Blocks; progress about once a second through `say`.
+    """Send the plan's requests and return what came of them. Blocks; progress through `say`.
 
     `stop`, once set, ends sending: what is in flight is still awaited, the rest counts as unsent. Past
     `deadline_s` what is in flight counts as timed out. Raises CheckFailed when the counts do not balance,
-    Refusal when this machine allows too few open files.
+    Refusal when this machine allows too few open files, Stopped on Ctrl-C.
     """
-    _allow_open_files(min(plan.users or plan.requests, plan.requests) + 64)
+    _allow_open_files(min(plan.users or plan.requests, plan.requests) + 64, needed=plan.users is not None)
     started = datetime.now(UTC)
-    writer = SampleWriter(plan.samples, _head(plan, started))
+    writer = SampleWriter(plan.samples, head(plan, started))
     work, taken = Worker(plan), Taken(plan, writer)
     thread = threading.Thread(target=work.main, name=f"load-{plan.label}", daemon=True)
-    with _undisturbed():
+    with heeding() as asked_to_end, _undisturbed():
         thread.start()
-        said = time.monotonic()
+        began = said = time.monotonic()
         try:
             while not work.finished.wait(WRITE_S):
                 taken.take(work)
+                if asked_to_end.is_set():
+                    work.abort()
                 if stop is not None and stop.is_set():
                     work.no_more()
-                if say is not None and time.monotonic() - said >= SECOND_S:
+                if say is not None and time.monotonic() - said >= min(SLOWEST_S, max(SECOND_S, (said - began) / 10)):
                     said = time.monotonic()
                     say(_progress(plan, work))
         except BaseException:
@@ -68,7 +81,34 @@ def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = N
     found = result(plan, work, taken, started)
     if say is not None:
         say(last_line(found))
+    if asked_to_end.is_set():
+        raise Stopped(found)
     return found
+
+
+def unsent(plan: LoadPlan) -> LoadRun:
+    """The record of a run that was not begun: everything planned, nothing sent."""
+    started = datetime.now(UTC)
+    writer = SampleWriter(plan.samples, head(plan, started))
+    writer.close()
+    return result(plan, Record(), Taken(plan), started)
+
+
+@contextmanager
+def heeding() -> Iterator[threading.Event]:
+    """Ctrl-C sets the event instead of breaking into the counting; handlers of others are left as they are."""
+    heard = threading.Event()
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if ours:
+        signal.signal(signal.SIGINT, lambda *_: heard.set())
+    try:
+        yield heard
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
@@ -91,33 +131,36 @@ def _undisturbed() -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
-def _allow_open_files(wanted: int) -> None:
+def _allow_open_files(wanted: int, *, needed: bool) -> None:
+    """A closed loop's users each hold a connection; an open loop takes what there is, and says when that was short."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted += 256  # what the rest of the process has open
     if soft >= wanted:
         return
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise Refusal(
-            f"{wanted} open files are needed for so many users, {hard} are allowed",
-            why="each user holds a connection",
-            next_command=f"ulimit -Hn {wanted}, or fewer users",
-        )
+        if needed:
+            raise Refusal(
+                f"{wanted} open files are needed for so many users, {hard} are allowed",
+                why="each user holds a connection",
+                next_command=f"ulimit -Hn {wanted}, or fewer users",
+            )
+        wanted = hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _head(plan: LoadPlan, started: datetime) -> dict[str, Any]:
+def head(plan: LoadPlan, started: datetime) -> dict[str, Any]:
     """The plan as it was carried out, with the first body as it goes out; no secret is in it."""
     target = plan.target
     return {
         "label": plan.label,
         "started": started.isoformat(),
         "planned": plan.requests,
-        "url": target.url,
+        "url": url_shown(target.url),
         "address": target.address or target.resolver,
         "protocol": plan.sends.name,
         "users": plan.users,
         "scheduled_s": plan.schedule_s[-1] if plan.schedule_s else None,
-        "body": plan.sends.shown(),
+        "body": body_shown(plan.sends.shown(), hider(target)),
     }
 
 

@@ -30,6 +30,9 @@ class Found(NamedTuple):
     cost: Figure | None
     gates: tuple[Gate, ...]
     verdict: Verdict
+    seed: int | None = None
+    not_begun: str = ""  # why: no warm-up request was answered
+    interrupted: bool = False
 
 
 def table(found: Sequence[Found], decided: Verdict) -> str:
@@ -40,21 +43,27 @@ def table(found: Sequence[Found], decided: Verdict) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += [line for other in found[1:] for line in _changes(found[0], other)]
     for f in found:
-        lines += [f"{f.url}: {line}" for line in notes(f)]
-        lines += [f"{f.url}: {g.name} {g.verdict}: {g.why}" for g in f.gates if g.verdict != "pass"]
+        before = f"{f.url}: " if len(found) > 1 else "  "
+        lines += [f"{before}{line}" for line in notes(f)]
+        lines += [f"{before}{g.name} {g.verdict}: {g.why}" for g in f.gates if g.verdict != "pass"]
     return "\n".join([*lines, f"verdict: {decided}"])
 
 
 def document(found: Sequence[Found], decided: Verdict, drive: Drive | None) -> dict[str, Any]:
-    """The machine's face: `figures` are the first endpoint's, `endpoints` hold each one's."""
+    """The machine's face. `figures` are the first endpoint's; with several, each one's follow as `endpoint_N_NAME`."""
     ok = {"pass": True, "fail": False, "inconclusive": None}[decided]
     return {
         "ok": ok,
         "verdict": decided,
-        "figures": figures(found[0]),
+        "figures": _all_figures(found),
         "self_check": drive._asdict() if drive is not None else None,
         "endpoints": [_endpoint(found[0], f) for f in found],
     }
+
+
+def _all_figures(found: Sequence[Found]) -> dict[str, float | None]:
+    several = {f"endpoint_{k}_{name}": v for k, f in enumerate(found, 1) for name, v in figures(f).items()}
+    return figures(found[0]) | (several if len(found) > 1 else {})
 
 
 def figures(f: Found) -> dict[str, float | None]:
@@ -114,6 +123,9 @@ def _endpoint(first: Found, f: Found) -> dict[str, Any]:
     found: dict[str, Any] = {
         "url": f.url,
         "verdict": f.verdict,
+        "interrupted": f.interrupted,
+        "not_begun": f.not_begun or None,
+        "seed": f.seed,
         "figures": figures(f),
         "run": f.run.model_dump(mode="json", exclude={"latencies_ms", "ttfts_ms", "in_flight"}),
         "warm_up": _counts(f.warm_up) if f.warm_up else None,
@@ -151,11 +163,15 @@ def _row(f: Found) -> tuple[str, ...]:
 def notes(f: Found) -> list[str]:
     run = f.run
     how = f"{run.users} users, closed loop" if run.users else f"open loop at {_number(run.offered_rps)}/s"
-    kind = "the kernel's times of arrival" if run.kernel_times else "times as read"
+    how += f", by {run.workers} workers" if run.workers else ""
+    kind = "; the kernel's times of arrival" if run.kernel_times else "; times as read"
     lines = [
-        f"{run.counts.planned} {run.protocol} requests, {how}, {run.in_flight_peak} in flight at most; {kind}",
+        f"{run.counts.planned} {run.protocol} requests, {how}, {run.in_flight_peak} in flight at most"
+        + (kind if run.counts.sent else ""),
         f"first body as sent: {str(run.body)[:300]}",
     ]
+    if f.seed is not None:
+        lines.append(f"seed {f.seed} (--seed {f.seed} sends the same again)")
     if run.prefix_cache:
         lines.append(f"prefix cache {run.prefix_cache}")
     if f.warm_up:
@@ -164,13 +180,20 @@ def notes(f: Found) -> list[str]:
     if run.counts.errors or run.counts.unsent or run.counts.retried:
         kinds = ", ".join(f"{n} {kind}" for kind, n in run.counts.errors.items()) or "no errors"
         lines.append(f"{kinds}; {run.counts.unsent} unsent; {run.counts.retried} tried once more on a new connection")
+    lines += [f"{kind}, e.g.: {' | '.join(told)}" for kind, told in run.failures.items()]
+    if f.not_begun:
+        lines.append(f"not begun: {f.not_begun}")
+    if f.interrupted:
+        lines.append("stopped by hand: what was in flight is counted as interrupted, and nothing is decided")
     if f.idle is not None:
         added = f.idle.added_ms
-        said = "not answered" if added is None else f"{added:+.0f} ms ({'' if f.idle.kept else 'not '}kept in memory)"
+        kept = {True: "kept in memory", False: "not kept in memory", None: "no more than warm answers differ"}
+        said = "not answered" if added is None else f"{added:+.0f} ms ({kept[f.idle.kept]})"
         lines.append(f"first answer after {f.idle.idle_s:.0f} s idle: {said}")
     if f.knee is not None:
         rate = "below the lowest rate tried" if f.knee.rate is None else f"{f.knee.rate:.3g}/s"
-        lines.append(f"knee: {rate}{'' if f.knee.bounded else ' or higher'}")
+        lines.append(f"knee: {rate}{'' if f.knee.bounded else ' or higher'}; the figures and the verdict are of the "
+                     f"{run.counts.planned} requests at that rate")  # fmt: skip
     if run.client_limited:
         lines.append(f"client limited: {run.client_limit}")
     return lines

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlift.errors import DeclarationError
+from inferlift.load.hidden import url_shown
 from inferlift.load.protocols import NAMES, Chat, Check, Completions, Embeddings, Generic, Image, KServe, KServeGrpc
 from inferlift.load.protocols.base import Protocol
 from inferlift.load.target import Target
@@ -51,7 +52,7 @@ class Sent:
             texts = self._texts()
             return kind(texts, self.max_tokens, stream=self.stream, model=self.model, fresh=self.fresh, extra=extra)
         if name == "embeddings":
-            return Embeddings(self._texts(), model=self.model)
+            return Embeddings(self._texts(), model=self.model, fresh=self.fresh)
         if name == "image":
             return Image(self.images, field=self.field, check=self._check())
         if name == "http":
@@ -100,9 +101,11 @@ def target(
     try:
         port = parts.port
     except ValueError as error:
-        raise DeclarationError(f"{url} has no usable port", why=str(error)) from None
+        raise DeclarationError(f"{url_shown(url)} has no usable port", why=str(error)) from None
     if parts.scheme not in known or not parts.hostname:
-        raise DeclarationError(f"{url} is no URL of an endpoint", why=f"expected {known[0]}://HOST[:PORT][/ROUTE]")
+        raise DeclarationError(
+            f"{url_shown(url)} is no URL of an endpoint", why=f"expected {known[0]}://HOST[:PORT][/ROUTE]"
+        )
     if parts.username is not None or parts.password is not None:
         raise DeclarationError("a key does not belong into a URL", next_command="--key env:NAME")
     tls = parts.scheme in ("https", "grpcs")
@@ -110,8 +113,14 @@ def target(
     route = own if parts.path in ("", "/") or protocol.transport == "grpc" else parts.path
     if parts.query:
         route += f"?{parts.query}"
+    name = parts.hostname
+    if not name.isascii():
+        try:
+            name = name.encode("idna").decode()
+        except UnicodeError:
+            raise DeclarationError(f"{url_shown(url)} names no host") from None
     return Target(
-        name=parts.hostname, port=port or (443 if tls else 80), ca=ca, tls=tls, route=route, timeout_s=timeout_s,
+        name=name, port=port or (443 if tls else 80), ca=ca, tls=tls, route=route, timeout_s=timeout_s,
         key=key, key_header=key_header if key else None, model=model,
     )  # fmt: skip
 

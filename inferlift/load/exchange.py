@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+
 from inferlift.load.answer import Answer
 from inferlift.load.http1 import Response
 from inferlift.load.link import Link
@@ -56,6 +58,17 @@ class Exchange:
             return False
         answer.text_came(now)
         return True
+
+    def arrived(self, data: bytes, now: float, polled: float, unstamped: bool) -> None:
+        """As `feed`; no bytes: the server closed. Raises OSError where that cuts the answer."""
+        if data:
+            self.feed(data, now, polled, unstamped)
+            return
+        if self.response.status is None:
+            raise ConnectionResetError("the connection was closed before an answer")
+        if not self.response.end():
+            raise ConnectionResetError("the connection was closed in the middle of an answer")
+        self.closed(now)
 
     def feed(self, data: bytes, now: float, polled: float, unstamped: bool) -> None:
         """Bytes of the answer, arrived at `now`. Raises ValueError for what is no answer.
@@ -124,6 +137,23 @@ class Exchange:
             if answer.last is not None:
                 sample.last_token_ms = (answer.last - scheduled) * 1000
         sample.blur_ms, sample.blur_first_ms = self.blur * 1000, self.blur_first * 1000
+
+
+def broken(exchange: Exchange, link: Link, error: Exception) -> tuple[str, str] | None:
+    """(error class, detail) of a request whose connection failed before its answer was whole.
+
+    None: a kept connection that the server had closed, and nothing of an answer was seen: once more on a new one.
+    """
+    text = f"{type(error).__name__}: {error}"[:200]
+    if isinstance(error, ssl.SSLError) or (not link.established and link.tls is not None and link.connected):
+        return "tls", text
+    if not link.established:
+        return "connect", text
+    if not isinstance(error, OSError):
+        return "content", text
+    if exchange.response.status is None and not exchange.begun and link.kept and not exchange.sample.retried:
+        return None
+    return "reset", text
 
 
 def status_class(status: int) -> str:

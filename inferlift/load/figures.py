@@ -143,6 +143,33 @@ def client_limit(
     return ""
 
 
+def rate_behind(
+    seconds: float, sent: int, ended: int, first_ms: Sequence[float], last_ms: Sequence[float], delay_p95_ms: float
+) -> tuple[Literal["", "client", "server"], str]:
+    """Whether an open loop's rate was kept up, and by whom not: a queue that only grows is no answer to a rate.
+
+    `ended` is how many of the `sent` requests had ended when the last one went out, `seconds` after the first.
+    `first_ms` and `last_ms` are the latencies of the first and the last quarter: where the server keeps up they are
+    alike, in a growing queue the median grows with the schedule; by more than MOVED_SHARE of it, with as many
+    requests waiting at its end, is not kept up.
+    """
+    if sent < 2 or seconds <= 0:
+        return "", ""
+    if delay_p95_ms - FREE_MS > MOVED_SHARE * seconds * 1000:
+        return "client", f"the client sent {delay_p95_ms:.0f} ms late in a schedule of {seconds:.1f} s"
+    if not len(first_ms) or not len(last_ms):
+        return "", ""
+    before, after = nearest_rank(sorted(first_ms), 50), nearest_rank(sorted(last_ms), 50)
+    waiting = sent - ended
+    if after - before - FREE_MS > MOVED_SHARE * seconds * 1000 and waiting > MOVED_SHARE * sent:
+        return "server", (
+            f"{waiting} of {sent} requests were unanswered when the last one was sent: {ended / seconds:.1f}/s were "
+            f"answered while {(sent - 1) / seconds:.1f}/s were sent; the median answer took {before:.0f} ms in the "
+            f"first quarter and {after:.0f} ms in the last"
+        )
+    return "", ""
+
+
 def _spread(n: int, rank: Callable[[float], float], most: float) -> Spread:
     return Spread(
         n=n,

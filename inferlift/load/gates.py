@@ -14,13 +14,15 @@ def gates(
     quality_seen: Quality | None,
     *,
     quality: bool = True,
+    rate: bool = False,
     cost_per_1000: Figure | None = None,
     minimum_requests: int = 20,
     minimum_quality: int = 10,
 ) -> tuple[Gate, ...]:
     """One gate for each declared target, and one that says every planned request was really sent.
 
-    `quality` False leaves the quality gate out (a run that asked no such prompts).
+    `quality` False leaves the quality gate out (a run that asked no such prompts). `rate` adds one for an open loop
+    whose rate is itself what was asked for: it fails where a queue only grew.
     What was not sent counts against the error share: the denominator is what was planned.
     """
     found = [_all_sent(run), _errors(targets.error_share, run, minimum_requests)]
@@ -32,6 +34,8 @@ def gates(
         found.append(_latency("p95 total", targets.p95_total_ms, run.total.p95_ms, run.total.n, run))
     if targets.min_tokens_per_s is not None:
         found.append(_speed(targets.min_tokens_per_s, run))
+    if rate and run.offered_rps is not None:
+        found.append(_kept(run))
     if run.client_limited and targets.p95_ttft_ms is None and targets.p95_total_ms is None:
         found.append(_client(run))
     if quality and targets.quality is not None:
@@ -67,10 +71,21 @@ def _errors(target: float, run: LoadRun, minimum: int) -> Gate:
     classes = ", ".join(f"{n} {kind}" for kind, n in counts.errors.items()) or "no errors"
     verdict_: Verdict = "fail" if share > target else "pass"
     why = f"{failed} of {counts.planned} not answered well ({classes})"
+    if verdict_ == "fail" and (failed - run.starved) / counts.planned <= target:
+        verdict_, why = "inconclusive", f"{why}; for {run.starved} this machine itself had no socket"
     if verdict_ == "pass" and counts.sent < minimum:
         verdict_, why = "inconclusive", f"too few samples: {counts.sent}, at least {minimum} are needed"
     return Gate(name="error share", verdict=verdict_, target=target,
                 figure=_figure(share, "share", run, counts.planned), why=why)  # fmt: skip
+
+
+def _kept(run: LoadRun) -> Gate:
+    verdict_: Verdict = "pass"
+    why = f"{run.offered_rps or 0:.4g}/s offered, and answered as they came"
+    if run.behind:
+        verdict_, why = "inconclusive" if run.client_limited else "fail", run.behind
+    return Gate(name="rate kept up", verdict=verdict_, target=run.offered_rps,
+                figure=_figure(run.rate_rps, "requests/s", run, run.counts.ok), why=why)  # fmt: skip
 
 
 def _speed(target: float, run: LoadRun) -> Gate:

@@ -20,6 +20,7 @@ class AfterIdle(NamedTuple):
     idle_s: float
     warm_ms: float | None
     first_ms: float | None
+    slowest_warm_ms: float | None = None
 
     @property
     def added_ms(self) -> float | None:
@@ -27,7 +28,12 @@ class AfterIdle(NamedTuple):
 
     @property
     def kept(self) -> bool | None:
-        return None if self.added_ms is None else self.added_ms < ADDED_MS
+        """Whether the model was kept in memory; None: unknown, or not told apart from how much warm answers differ."""
+        if self.added_ms is None or self.first_ms is None:
+            return None
+        if self.added_ms < ADDED_MS:
+            return True
+        return None if self.slowest_warm_ms is not None and self.first_ms <= self.slowest_warm_ms else False
 
 
 def after_idle(
@@ -35,20 +41,25 @@ def after_idle(
     idle_s: float,
     say: Callable[[str], None] | None = None,
     *,
+    name: str = "idle",
     sleep: Callable[[float], None] = time.sleep,
 ) -> AfterIdle:
-    """A few requests one after the other, a pause without any, then one more; each on a connection opened before."""
-    warm = run(_plan(plan, WARM, "warm"), None)
+    """A few requests one after the other, a pause without any, then one more; each on a connection opened before.
+
+    `name` sets their texts apart from other runs' (`Protocol.apart`), and the last one's from the first ones'.
+    """
+    warm = run(_plan(plan, WARM, "warm", name), None)
     if say is not None:
         say(f"idle for {idle_s:.0f} s, then one request")
     sleep(idle_s)
-    first = run(_plan(plan, 1, "after-idle"), None)
-    return AfterIdle(idle_s, _median(warm), _median(first))
+    first = run(_plan(plan, 1, "after-idle", name), None)
+    slowest = warm.ttft.max_ms if warm.ttft is not None else warm.total.max_ms
+    return AfterIdle(idle_s, _median(warm), _median(first), slowest)
 
 
-def _plan(plan: LoadPlan, requests: int, label: str) -> LoadPlan:
+def _plan(plan: LoadPlan, requests: int, label: str, name: str) -> LoadPlan:
     return dataclasses.replace(
-        plan, requests=requests, users=1, schedule_s=None, label=label,
+        plan, requests=requests, users=1, schedule_s=None, label=label, protocol=plan.sends.apart(f"{name}{label[0]}"),
         samples=plan.samples.with_name(f"{plan.samples.stem}-{label}.jsonl"),
     )  # fmt: skip
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from inferlift.errors import DeclarationError
+from inferlift.load.asked import Asked
 from inferlift.load.endpoint import Sent
-from inferlift.load.standalone import Asked
+from inferlift.load.protocols import NAMES
 from inferlift.profile import Targets
+
+_OPENAI = ("chat", "completions")
+USED_BY: Mapping[str, tuple[str, ...]] = {
+    "prompts": (*_OPENAI, "embeddings"), "extra": _OPENAI, "no-stream": _OPENAI, "cached": (*_OPENAI, "embeddings"),
+    "body": ("http", "kserve", "kserve-grpc"), "rows": ("http",), "image": ("image",), "field": ("image",),
+    "check": ("image", "http"),
+}  # fmt: skip
 
 
 def asked(
@@ -19,7 +29,7 @@ def asked(
     rate: float = 0.0,
     arrivals: str = "poisson",
     shape: str = "",
-    seed: int = 0,
+    seed: str = "",
     knee: float = 0.0,
     protocol: str = "chat",
     prompts: str = "",
@@ -48,9 +58,12 @@ def asked(
     self_check: bool = True,
     timeout: float = 120.0,
     deadline: float = 0.0,
+    workers: int = 0,
+    bind: str = "127.0.0.1:5557",
     folder: str = "",
     html: str = "",
     junit: str = "",
+    replace: bool = False,
 ) -> Asked:
     """Raises DeclarationError for what contradicts itself or cannot be.
 
@@ -58,11 +71,15 @@ def asked(
     a price is by the hour, "-" where it is not known; users go neither with a rate nor with a shape.
     """
     for name, value in (("users", users), ("rate", rate), ("knee", knee), ("p95-ttft", p95_ttft),
-                        ("p95-total", p95_total), ("idle", idle), ("deadline", deadline)):  # fmt: skip
-        if value < 0:
-            raise DeclarationError(f"--{name} is not negative, got {value:g}")
-    if timeout <= 0:
-        raise DeclarationError(f"--timeout is above zero, got {timeout:g}")
+                        ("p95-total", p95_total), ("idle", idle), ("deadline", deadline), ("timeout", timeout),
+                        ("workers", workers)):  # fmt: skip
+        if not (math.isfinite(value) and value >= 0):
+            raise DeclarationError(f"--{name} is a finite number and not negative, got {value:g}")
+    for name, least, count in (("timeout", 1e-3, timeout), ("max-tokens", 1, max_tokens), ("requests", 1, requests)):
+        if count < least:
+            raise DeclarationError(f"--{name} is at least {least:g}, got {count:g}")
+    if warm_up < -1:
+        raise DeclarationError(f"--warm-up is not negative, got {warm_up}", why="0 sends none")
     if p95_ttft and p95_total and p95_ttft > p95_total:
         raise DeclarationError(
             f"the first token ({p95_ttft:g} ms) may come later than the last byte ({p95_total:g} ms)"
@@ -70,6 +87,11 @@ def asked(
     for name, share in (("error-share", error_share), ("quality-share", quality_share)):
         if not 0 <= share <= 1:
             raise DeclarationError(f"--{name} lies between 0 and 1, got {share:g}")
+    _useless(
+        protocol, rate=rate, arrivals=arrivals, ca=ca, urls=urls, key_header=key_header, key=key, quality=quality,
+        given={"prompts": prompts, "extra": extra, "body": body, "rows": rows, "image": images, "field": field,
+               "check": check, "no-stream": not stream, "cached": cached},
+    )  # fmt: skip
     tensors = protocol.startswith("kserve")
     return Asked(
         urls=tuple(urls),
@@ -78,7 +100,7 @@ def asked(
         rate=rate or None,
         arrivals=arrivals,
         shape=_path(shape),
-        seed=seed,
+        seed=_seed(seed),
         find_knee=knee or None,
         sent=Sent(
             protocol=protocol,
@@ -112,22 +134,51 @@ def asked(
         check_self=self_check,
         timeout_s=timeout,
         deadline_s=deadline or None,
+        workers=workers,
+        bind=bind,
         folder=_path(folder),
         html=_path(html),
         junit=_path(junit),
+        replace=replace,
     )
+
+
+def _useless(
+    protocol: str, *, given: Mapping[str, object], rate: float, arrivals: str, ca: str, urls: Sequence[str],
+    key_header: str, key: str, quality: str,
+) -> None:  # fmt: skip
+    """An option that would change nothing is a mistake of whoever typed it."""
+    for name, value in given.items():
+        if value and protocol in NAMES and protocol not in USED_BY[name]:
+            raise DeclarationError(
+                f"--{name} means nothing to the protocol {protocol}", why=f"it is for {', '.join(USED_BY[name])}"
+            )
+    if arrivals != "poisson" and not rate:
+        raise DeclarationError("--arrivals means nothing without --rate")
+    if ca and not any(url.startswith(("https:", "grpcs:")) for url in urls):
+        raise DeclarationError("--ca means nothing without an https URL")
+    if key_header != "Authorization" and not key:
+        raise DeclarationError("--key-header means nothing without --key")
+    if quality and protocol not in ("chat", "embeddings"):
+        raise DeclarationError(f"--quality asks chat or embeddings, not {protocol}")
 
 
 def _path(text: str) -> Path | None:
     return Path(text) if text else None
 
 
+def _seed(text: str) -> int | None:
+    if not text:
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise DeclarationError(f"{text!r} is no seed", why="a whole number, not negative; the last test told its own")
+    return int(text)
+
+
 def _price(text: str) -> float | None:
     if text in ("", "-"):
         return None
-    try:
-        return float(text)
-    except ValueError:
-        raise DeclarationError(
-            f"{text!r} is no price by the hour", why="a number, or - where it is not known"
-        ) from None
+    with contextlib.suppress(ValueError):
+        if (value := float(text)) >= 0 and math.isfinite(value):
+            return value
+    raise DeclarationError(f"{text!r} is no price by the hour", why="a number, or - where it is not known")

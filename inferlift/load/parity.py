@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from inferlift.artifacts import ParityCase
+from inferlift.load.answer import Answer
+from inferlift.load.hidden import hider
 from inferlift.load.target import Target
 from inferlift.load.wire import Reply, ask
 
@@ -16,11 +19,12 @@ ALIKE_SHARE = 0.5
 INCIDENTAL = ("usage.", "timings.", "system_fingerprint", "service_tier", "prompt_progress")
 
 
-def parse_recorded(text: str, *, limit: int = 50) -> tuple[dict[str, Any], ...]:
+def parse_recorded(text: str, *, limit: int = 50, known_by: str = "messages") -> tuple[dict[str, Any], ...]:
     """Requests of the old side's body log (JSON lines with `uri`, `status` and the request's `body` as text).
 
-    Only answered ones (status 200) with a JSON object as body are kept, each different body once, the latest
-    `limit` of them in their order. Lines that are not so (cut by rotation, empty bodies) are left out.
+    Only answered ones (status 200) with a JSON object as body that has the key `known_by` are kept, each different
+    body once, the latest `limit` of them in their order. Lines that are not so (cut by rotation, empty bodies) are left
+    out.
     """
     found: dict[str, dict[str, Any]] = {}
     for line in text.splitlines():
@@ -30,7 +34,7 @@ def parse_recorded(text: str, *, limit: int = 50) -> tuple[dict[str, Any], ...]:
             status = int(record.get("status", 200))
         except (ValueError, KeyError, TypeError):
             continue
-        if status != 200 or not isinstance(body, dict) or not body.get("messages"):
+        if status != 200 or not isinstance(body, dict) or not body.get(known_by):
             continue
         uri = str(record.get("uri", record.get("request_uri", "")))
         key = json.dumps([uri, body], sort_keys=True)
@@ -40,19 +44,25 @@ def parse_recorded(text: str, *, limit: int = 50) -> tuple[dict[str, Any], ...]:
 
 
 def parity(
-    old: Target, new: Target, recorded: Sequence[dict[str, Any]], say: Callable[[str], None]
+    old: Target,
+    new: Target,
+    recorded: Sequence[dict[str, Any]],
+    say: Callable[[str], None],
+    *,
+    reads: Callable[[], Answer] | None = None,
 ) -> tuple[ParityCase, ...]:
     """Replay each request on both sides and compare status, content type, keys of the answer, finish reason, text.
 
     Texts can be compared where the request is greedy (temperature 0). There too a single one may part, since
     other hardware and other batch shapes sum floating-point numbers in another order; its detail says so. Another
     model parts everywhere: at least ALIKE_SHARE of the greedy texts must be the same, letter by letter, which is a
-    case of its own. Two further cases compare how a wrong key and no key are refused.
+    case of its own. Two further cases compare how a wrong key and no key are refused. `reads` makes what reads an
+    answer that is no OpenAI one; then all texts are compared.
     """
     cases: list[ParityCase] = []
     texts: list[bool] = []
     for k, request in enumerate(recorded, 1):
-        case, alike = _compare(old, new, request)
+        case, alike = _compare(old, new, request, reads)
         cases.append(case)
         texts += [alike] if alike is not None else []
         say(f"parity: {k}/{len(recorded)} replayed, {sum(c.same for c in cases)} alike")
@@ -67,10 +77,12 @@ def parity(
     return tuple(cases)
 
 
-def _compare(old: Target, new: Target, request: dict[str, Any]) -> tuple[ParityCase, bool | None]:
+def _compare(
+    old: Target, new: Target, request: dict[str, Any], reads: Callable[[], Answer] | None
+) -> tuple[ParityCase, bool | None]:
     """The case, and whether the greedy texts are alike (None: not comparable)."""
     name = _name(request)
-    a, b = _ask(old, request), _ask(new, request)
+    a, b = _ask(old, request, reads), _ask(new, request, reads)
     differences = []
     if a.status != b.status:
         differences.append(f"status {a.status} against {b.status}")
@@ -87,18 +99,20 @@ def _compare(old: Target, new: Target, request: dict[str, Any]) -> tuple[ParityC
         differences.append(f"finish reason {a.finish_reason} against none")
     if differences:
         return ParityCase(request=name, same=False, detail="; ".join(differences)), None
-    if request["body"].get("temperature") != 0:
+    if reads is None and request["body"].get("temperature") != 0:
         detail = "same schema; text not compared (the request asks for sampling)"
         return ParityCase(request=name, same=True, detail=detail), None
     alike = a.text == b.text and a.finish_reason == b.finish_reason
     detail = "same schema, same text"
     if not alike:
-        again = _ask(new, request)  # a batch with other requests in it may have tipped the first one
+        again = _ask(new, request, reads)  # a batch with other requests in it may have tipped the first one
         alike = again.text == a.text and again.finish_reason == a.finish_reason
         detail = "same schema, same text at the second try"
     if not alike:
         k = _common(a.text, b.text)
-        detail = f"same schema; greedy texts part after {k} characters: {a.text[:40]!r} against {b.text[:40]!r}"
+        hide = hider(old)  # a server that echoes what it is sent
+        said = f"{hide(a.text)[:40]!r} against {hide(b.text)[:40]!r}"
+        detail = f"same schema; greedy texts part after {k} characters: {said}"
     return ParityCase(request=name, same=True, detail=detail), alike
 
 
@@ -110,8 +124,8 @@ def _refused(old: Target, new: Target, request: dict[str, Any], key: str, name: 
     )
 
 
-def _ask(target: Target, request: dict[str, Any]) -> Reply:
-    return ask(_at(target, request), _body(request))
+def _ask(target: Target, request: dict[str, Any], reads: Callable[[], Answer] | None) -> Reply:
+    return ask(_at(target, request), _body(request), answer=reads() if reads is not None else None)
 
 
 def _at(target: Target, request: dict[str, Any]) -> Target:
@@ -125,6 +139,8 @@ def _body(request: dict[str, Any]) -> bytes:
 
 def _name(request: dict[str, Any]) -> str:
     messages = request["body"].get("messages") or [{}]
+    if messages == [{}]:
+        return f"{request.get('uri', '')} body {hashlib.sha256(_body(request)).hexdigest()[:8]}".strip()
     text = str(messages[-1].get("content", "")) if isinstance(messages[-1], dict) else ""
     return f"{request.get('uri', '')} {text[:60]!r}".strip()
 

@@ -28,6 +28,7 @@ class LoadPlan:
     label: str = "load"
     stream: bool = True
     protocol: Protocol | None = None  # what is sent and how it is read; None: chat, from the prompts
+    texts: str = ""  # the name that sets this run's texts apart, where the protocol has been told one
     ramp_s: float | None = None  # closed loop: over how long the users begin; None: a moment
     slo_ttft_ms: float | None = None  # what a request must meet to count as goodput
     slo_total_ms: float | None = None

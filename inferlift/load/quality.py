@@ -18,7 +18,8 @@ from inferlift.artifacts import Quality
 from inferlift.errors import DeclarationError
 from inferlift.load import schema
 from inferlift.load.figures import Change, share_range
-from inferlift.load.protocols import Checked, Embeddings
+from inferlift.load.hidden import hider
+from inferlift.load.protocols import Checked, Embeddings, Protocol
 from inferlift.load.protocols.openai import embedding
 from inferlift.load.target import Target, request_body
 from inferlift.load.wire import ask
@@ -87,7 +88,7 @@ def load_cases(path: Path) -> tuple[Case, ...]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(f"the quality prompts {path} cannot be read", why=str(error)) from None
-    cases = [_case(line, f"{path}:{k}") for k, line in enumerate(lines, 1) if line.strip()]
+    cases = [case_of(line, f"{path}:{k}") for k, line in enumerate(lines, 1) if line.strip()]
     if not cases:
         raise DeclarationError(
             f"{path} holds no quality prompt", why='expected lines like {"prompt": ..., "answer": ...}'
@@ -95,15 +96,28 @@ def load_cases(path: Path) -> tuple[Case, ...]:
     return tuple(cases)
 
 
-def assess(target: Target, cases: Sequence[Case], users: int = 2, say: Callable[[str], None] | None = None) -> Quality:
-    """Ask every case once, greedily. A case without an answer (an error of the wire, asked twice) is named and
-    not counted: what was not answered says nothing about quality."""
+def assess(
+    target: Target,
+    cases: Sequence[Case],
+    users: int = 2,
+    say: Callable[[str], None] | None = None,
+    *,
+    protocol: Protocol | None = None,
+) -> Quality:
+    """Ask every case once, greedily; where a protocol is given, its request k is that of case k.
+
+    A case without an answer (an error of the wire, asked twice) is named and not counted: what was not answered says
+    nothing about quality.
+    """
     correct = answered = 0
     kinds: dict[str, tuple[int, int]] = {}
     wrong: list[str] = []
+    hide = hider(target)
     with ThreadPoolExecutor(max_workers=max(1, users)) as pool:
         try:
-            for k, (case, reply) in enumerate(zip(cases, pool.map(lambda c: _ask(target, c), cases), strict=True), 1):
+            for k, (case, reply) in enumerate(
+                zip(cases, pool.map(lambda k: _ask(target, cases[k], k, protocol), range(len(cases))), strict=True), 1
+            ):
                 text, problem = reply
                 if problem is not None:
                     wrong.append(f"{case.prompt!r}: not answered ({problem})")
@@ -115,7 +129,7 @@ def assess(target: Target, cases: Sequence[Case], users: int = 2, say: Callable[
                     if good:
                         correct += 1
                     else:
-                        wrong.append(f"{case.prompt!r}: {text[:60]!r}, expected {case.answer!r}")
+                        wrong.append(f"{case.prompt!r}: {hide(text)[:60]!r}, expected {case.answer!r}")
                 if say is not None and (k % 5 == 0 or k == len(cases)):
                     say(f"quality: {k}/{len(cases)} asked, {correct} right")
         except BaseException:
@@ -137,12 +151,12 @@ def change(before: Quality, after: Quality) -> Change | None:
     return Change(value, value - low, value + high)
 
 
-def _ask(target: Target, case: Case) -> tuple[str, str | None]:
+def _ask(target: Target, case: Case, k: int, protocol: Protocol | None) -> tuple[str, str | None]:
     if case.check == "embedding":
         return _vector(target, case)
-    body = request_body(case.prompt, case.max_tokens, model=target.model)
+    body = protocol.body(k) if protocol else request_body(case.prompt, case.max_tokens, model=target.model)
     for _ in range(2):
-        reply = ask(target, body)
+        reply = ask(target, body, answer=protocol.answer() if protocol else None)
         if reply.error is None or (reply.error == "content" and reply.finish_reason is not None):
             return reply.text.strip(), None  # an empty answer is an answer, and a wrong one
     return "", f"{reply.error}: {reply.detail}"
@@ -170,7 +184,8 @@ def _first_label(reply: str, labels: Sequence[str]) -> str | None:
     return found[0][2] if found else None
 
 
-def _case(line: str, place: str) -> Case:
+def case_of(line: str, place: str) -> Case:
+    """A line of such a file. Raises DeclarationError that names `place`."""
     try:
         raw: Any = json.loads(line)
     except ValueError as error:

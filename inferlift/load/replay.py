@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 
 from inferlift.artifacts import TrafficShape
@@ -19,7 +20,7 @@ def replay_schedule(
     Raises CheckFailed when nothing can be replayed.
     """
     gaps = shape.gaps_s
-    if not gaps or sum(gaps) <= 0 or min(gaps) < 0:
+    if not gaps or not 0 < sum(gaps) < math.inf or min(gaps) < 0:
         raise CheckFailed(
             "the audit's traffic shape cannot be replayed",
             why="it has no gaps between requests" if not gaps else "its gaps are all zero or negative",

@@ -3,33 +3,67 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from inferlift.artifacts import Counts, LoadRun
 from inferlift.errors import CheckFailed
 from inferlift.load.answer import GAP_S
-from inferlift.load.figures import client_limit, from_counts, nearest_rank, p95_range, percentiles, spread, thin
+from inferlift.load.figures import (
+    client_limit,
+    from_counts,
+    nearest_rank,
+    p95_range,
+    percentiles,
+    rate_behind,
+    spread,
+    thin,
+)
+from inferlift.load.hidden import body_shown, hider
 from inferlift.load.plan import LoadPlan
 from inferlift.load.samples import Sample, SampleWriter
 from inferlift.load.worker import Worker
 
+EXAMPLES = 3  # details kept of each class of error
 COLUMNS = (
     "delay", "connect", "tls", "total", "total_blur", "total_delay", "ttft", "ttft_blur", "ttft_delay",
     "first_content", "per_token",
 )  # fmt: skip
 
 
+@dataclass
+class Record:
+    """What a sending loop knows beside its samples; `Worker` has the same."""
+
+    sent: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    peak: int = 0
+    connections: int = 0
+    starved: int = 0
+    stamped: bool = False
+    busy_share: float | None = None
+    done_when_sent: int | None = None
+    gaps: dict[int, int] = field(default_factory=dict)
+    lags: dict[int, int] = field(default_factory=dict)
+    curve: list[tuple[float, int]] = field(default_factory=list)
+
+
 class Taken:
     """What the samples add up to while they are written: a few numbers a request stay in memory, 4 bytes each."""
 
-    def __init__(self, plan: LoadPlan, writer: SampleWriter) -> None:
+    def __init__(self, plan: LoadPlan, writer: SampleWriter | None = None) -> None:
         self._plan, self._writer = plan, writer
         self.samples = self.ok = self.retried = self.tokens = self.prompt_tokens = self.good = 0
         self.all_tokens = self.all_prompt_tokens = True  # whether every answer told them
         self.columns = {name: array("f") for name in COLUMNS}
+        self.failures: dict[str, list[str]] = {}  # the first details of each class of error
+        self.first_quarter = array("f")  # of an open loop: how long its first answers took, and its last
+        self.last_quarter = array("f")
 
     def take(self, work: Worker) -> None:
         """Everything that has ended since the last time."""
+        assert self._writer is not None  # noqa: S101
         while work.ended:
             sample = work.ended.popleft()
             self._writer.write(sample)
@@ -45,8 +79,18 @@ class Taken:
             columns["connect"].append(sample.connect_ms)
         if sample.tls_ms is not None:
             columns["tls"].append(sample.tls_ms)
+        if sample.error is not None:
+            told = self.failures.setdefault(sample.error, [])
+            if sample.detail not in told and len(told) < EXAMPLES:
+                told.append(sample.detail)
         if sample.error is not None or sample.total_ms is None:
             return
+        if self._plan.schedule_s is not None:
+            quarter = max(1, self._plan.requests // 4)
+            if sample.i < quarter:
+                self.first_quarter.append(sample.total_ms)
+            elif sample.i >= self._plan.requests - quarter:
+                self.last_quarter.append(sample.total_ms)
         self.ok += 1
         columns["total"].append(sample.total_ms)
         columns["total_blur"].append(sample.blur_ms)
@@ -73,7 +117,7 @@ class Taken:
         )
 
 
-def result(plan: LoadPlan, work: Worker, taken: Taken, started: datetime) -> LoadRun:
+def result(plan: LoadPlan, work: Worker | Record, taken: Taken, started: datetime) -> LoadRun:
     """Raises CheckFailed when a request is neither answered nor in one class of error."""
     counts = Counts(
         planned=plan.requests,
@@ -95,6 +139,11 @@ def result(plan: LoadPlan, work: Worker, taken: Taken, started: datetime) -> Loa
         columns["total"], _shifts(columns["total_blur"], columns["total_delay"], closed), columns["ttft"],
         _shifts(columns["ttft_blur"], columns["ttft_delay"], closed), columns["delay"] if closed else (),
     )  # fmt: skip
+    whose, behind = _behind(plan, work, taken, delays)
+    if whose == "client":
+        limit = limit or behind
+    if work.starved:
+        limit = f"this machine had no socket left for {work.starved} requests"
     sends = plan.sends
     lag = from_counts(work.lags, 0.1)
     known = taken.all_tokens and ok > 0
@@ -134,8 +183,11 @@ def result(plan: LoadPlan, work: Worker, taken: Taken, started: datetime) -> Loa
         goodput_rps=taken.good / seconds if judged and seconds > 0 else None,
         cpu_share=work.busy_share,
         kernel_times=work.stamped,
-        body=sends.shown(),
+        body=body_shown(sends.shown(), hider(plan.target)),
         prefix_cache=sends.prefix_cache,
+        failures={kind: tuple(told) for kind, told in sorted(taken.failures.items())},
+        behind=behind,
+        starved=work.starved,
     )
 
 
@@ -154,6 +206,15 @@ def last_line(run: LoadRun) -> str:
 def _shifts(blur: array[float], delay: array[float], closed: bool) -> array[float]:
     """The most that our own lateness can have added to each latency; in a closed loop it begins with the sending."""
     return blur if closed else array("f", [b + d for b, d in zip(blur, delay, strict=True)])
+
+
+def _behind(plan: LoadPlan, work: Worker | Record, taken: Taken, delays: list[float]) -> tuple[str, str]:
+    if plan.schedule_s is None or work.done_when_sent is None or not delays:
+        return "", ""
+    return rate_behind(
+        plan.schedule_s[-1], work.sent, work.done_when_sent, taken.first_quarter, taken.last_quarter,
+        nearest_rank(delays, 95),
+    )  # fmt: skip
 
 
 def _offered(plan: LoadPlan) -> float | None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 ERRORS = (
-    "connect", "tls", "timeout", "reset", "http_4xx", "http_5xx", "error_event", "truncated", "content",
+    "connect", "tls", "timeout", "reset", "http_4xx", "http_5xx", "error_event", "truncated", "content", "interrupted",
 )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ def echo(first_s: float, gap_s: float, tokens: int) -> Iterator[int]:
     child = subprocess.Popen(
         [sys.executable, str(server), "0", str(first_s), str(gap_s), str(tokens)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,  # Ctrl-C is for the client: the server ends with its stdin
     )  # fmt: skip
     try:
         assert child.stdout is not None  # noqa: S101

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from inferlift.artifacts import LoadRun
 from inferlift.load.client import LoadPlan, run
+from inferlift.load.protocols import Protocol
 from inferlift.load.target import Target
 
 
@@ -22,6 +23,7 @@ def drive(
     deadline_s: float = 900.0,
     say: Callable[[str], None] | None = None,
     stop: threading.Event | None = None,
+    protocol: Protocol | None = None,
 ) -> LoadRun:
     """`requests` real requests by `users` at once, each waiting for its answer (closed loop)."""
     plan = LoadPlan(
@@ -34,5 +36,6 @@ def drive(
         request_timeout_s=target.timeout_s,
         deadline_s=deadline_s,
         label="traffic",
+        protocol=protocol,
     )
     return run(plan, say, stop)

@@ -3,7 +3,8 @@
     python -m inferlift.load.users CONFIG.json
 
 CONFIG holds name, resolver (IP or IP:port), ca, key_header, key (a reference), route, rate (requests/s of both
-clients together), max_tokens, out (the file written) and limit_s; port, tls, prompts and timeout_s may be given.
+clients together), max_tokens, out (the file written) and limit_s; port, tls, prompts, pictures (files to send
+in place of prompts) and timeout_s may be given.
 One JSON line a request: t (unix seconds at its end), client, side (the address it went to), ok, ms, error, retried.
 Ends at SIGTERM, after the configured time, or when its parent dies.
 """
@@ -17,11 +18,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from inferlift.artifacts import UserCounts
+from inferlift.load.answer import Answer
 from inferlift.load.target import Target, request_body
 
 CLIENTS = ("resolving", "keep-alive")
@@ -71,10 +73,10 @@ def main(argv: Sequence[str]) -> int:
 async def follow(config: dict[str, Any], out: TextIO, end: asyncio.Event) -> None:
     """Both clients, until `end` is set or the configured time is over."""
     target = _target(config)
-    bodies = [request_body(p, int(config.get("max_tokens", 8))) for p in config.get("prompts") or PROMPTS]
+    bodies, reads = _asked(config)
     each_s = len(CLIENTS) / float(config["rate"])
     clients = [
-        asyncio.create_task(_client(client, target, bodies, each_s, k * each_s / len(CLIENTS), out, end))
+        asyncio.create_task(_client(client, target, bodies, reads, each_s, k * each_s / len(CLIENTS), out, end))
         for k, client in enumerate(CLIENTS)
     ]
     with contextlib.suppress(TimeoutError):
@@ -87,6 +89,15 @@ async def follow(config: dict[str, Any], out: TextIO, end: asyncio.Event) -> Non
     for task in clients:
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             raise error
+
+
+def _asked(config: dict[str, Any]) -> tuple[list[bytes], Callable[[], Answer]]:
+    """What is sent, and what reads an answer."""
+    if not config.get("pictures"):
+        return [request_body(p, int(config.get("max_tokens", 8))) for p in config.get("prompts") or PROMPTS], Answer
+    from inferlift.load.pictures import Read, body_of
+
+    return [body_of(Path(file)) for file in config["pictures"]], Read
 
 
 async def _until_told(config: dict[str, Any], out: TextIO) -> None:
@@ -112,7 +123,14 @@ async def _until_orphaned(parent: int, end: asyncio.Event) -> None:
 
 
 async def _client(
-    name: str, target: Target, bodies: list[bytes], each_s: float, first_s: float, out: TextIO, end: asyncio.Event
+    name: str,
+    target: Target,
+    bodies: list[bytes],
+    reads: Callable[[], Answer],
+    each_s: float,
+    first_s: float,
+    out: TextIO,
+    end: asyncio.Event,
 ) -> None:
     """One user: a request every `each_s` seconds; a slow answer delays the next, none are sent side by side."""
     from inferlift.load.connection import Lookup, Pinned, session
@@ -124,7 +142,7 @@ async def _client(
     async with session(target, keep=keep, limit=1, resolver=resolver) as http:
         while not await _ended(end, due - loop.time()):
             began = loop.time()
-            error, detail, retried = await _request(http, target, bodies[k % len(bodies)], kept=keep and k > 0)
+            error, detail, retried = await _request(http, target, bodies[k % len(bodies)], reads, kept=keep and k > 0)
             record = {
                 "t": round(time.time(), 3),
                 "client": name,
@@ -141,7 +159,9 @@ async def _client(
             due = max(due + each_s, loop.time())
 
 
-async def _request(http: Any, target: Target, body: bytes, *, kept: bool) -> tuple[str | None, str, bool]:
+async def _request(
+    http: Any, target: Target, body: bytes, reads: Callable[[], Answer], *, kept: bool
+) -> tuple[str | None, str, bool]:
     """(error class or None, detail, retried). A kept connection closed before the first byte is tried once more
     on a new one, which means a new resolution: browsers and API clients do the same."""
     from inferlift.load.connection import error_class, stale
@@ -150,28 +170,30 @@ async def _request(http: Any, target: Target, body: bytes, *, kept: bool) -> tup
     try:
         async with asyncio.timeout(target.timeout_s):
             try:
-                problem = await _post(http, target, body)
+                problem = await _post(http, target, body, reads())
             except Exception as error:
                 if not kept or not stale(error):
                     raise
                 retried = True
-                problem = await _post(http, target, body)
+                problem = await _post(http, target, body, reads())
     except Exception as error:
         return *error_class(error), retried
     return *(problem or (None, "")), retried
 
 
-async def _post(http: Any, target: Target, body: bytes) -> tuple[str, str] | None:
-    from inferlift.load.answer import Answer
+async def _post(http: Any, target: Target, body: bytes, answer: Answer) -> tuple[str, str] | None:
     from inferlift.load.sse import SseParser
 
-    answer, parser = Answer(), SseParser()
+    parser = SseParser()
     response = await http.post(target.url, data=body, allow_redirects=False)
     async with response:
         try:
             if response.status != 200:
                 text = (await response.content.read(200)).decode(errors="replace")
                 return ("http_4xx" if response.status < 500 else "http_5xx"), f"status {response.status}: {text[:80]}"
+            if response.content_type != "text/event-stream":
+                answer.body(await response.read(), 0.0)
+                return answer.problem()
             async for chunk in response.content.iter_any():
                 for event in parser.feed(chunk):
                     answer.event(event, 0.0)

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, field
 
 from inferlift.load.answer import Answer
+from inferlift.load.hidden import hider
 from inferlift.load.sse import SseParser
 from inferlift.load.target import Target
 
@@ -50,6 +51,7 @@ def ask(
     deadline = time.monotonic() + (target.timeout_s if timeout_s is None else timeout_s)
     began = time.monotonic()
     answer = Answer(keep=True) if answer is None else answer
+    hide = hider(target)
     status: int | None = None
     content_type = ""
     error: tuple[str, str] | None
@@ -95,7 +97,7 @@ def ask(
         content_type=content_type,
         seconds=time.monotonic() - began,
         error=error[0] if error else None,
-        detail=error[1] if error else "",
+        detail=hide(error[1]) if error else "",
         text=answer.text,
         finish_reason=answer.finish_reason,
         keys=frozenset(answer.keys),

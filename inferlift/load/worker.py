@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import os
 import ssl
 import threading
 import time
 
-from inferlift.load.exchange import Exchange
+from inferlift.load.exchange import Exchange, broken
 from inferlift.load.grpc_calls import GrpcCalls
+from inferlift.load.hidden import hider
 from inferlift.load.link import READ_BYTES, STAMP, Link
 from inferlift.load.pacing import Pacer, pacer
 from inferlift.load.plan import LoadPlan
@@ -28,6 +30,7 @@ CURVE_S = 0.25
 DRAIN_S = 1.0  # after [DONE] only the end of the body is missing: so long is it waited for
 CONNECTING_MOST = 256  # connections set up side by side before a closed loop begins
 CONNECT_S = 5.0  # ... and the time taken for it at most
+OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)  # of this machine, not the server's
 BURST = 64  # sends in a row before answers are looked at again
 
 
@@ -40,8 +43,10 @@ class Worker:
         self.finished = threading.Event()
         self.failure: BaseException | None = None
         self.ended: collections.deque[Sample] = collections.deque()  # the caller takes from the left
+        self.starved = 0  # requests for which this machine had no socket
         self.sent = self.done = self.connections = self.in_flight = self.peak = 0
         self.errors: dict[str, int] = {}
+        self.done_when_sent: int | None = None  # how many had ended when the last one was sent
         self.curve: list[tuple[float, int]] = []
         self.gaps: dict[int, int] = {}  # gap between two texts in steps of 0.01 ms -> count
         self.lags: dict[int, int] = {}  # time from the kernel's stamp to our reading, in steps of 0.1 ms -> count
@@ -88,7 +93,7 @@ class Worker:
 
     def _main(self) -> None:
         target = self.plan.target
-        self._head = self.protocol.head(target)
+        self._head, self._hide = self.protocol.head(target), hider(target)
         self._calls = GrpcCalls(target, self.protocol, self.wake) if self.protocol.transport == "grpc" else None
         self._pool = Pool(target)
         try:
@@ -134,6 +139,8 @@ class Worker:
                     self._begin(pace.take(), now)
                     now = clock()
                 due = pace.next_s()
+                if pace.over and self.done_when_sent is None:
+                    self.done_when_sent = self.done
             if (due is None or self._stopping) and not self._running and not self._late:
                 if self._stopping or pace.over:
                     break
@@ -145,7 +152,7 @@ class Worker:
                 self._tick(now)
                 tick = now + TICK_S
                 if now >= deadline:
-                    self._cut("the run's deadline passed")
+                    self._cut("timeout", "the run's deadline passed")
         self.seconds = clock() - self.start
         self.busy_share = (time.thread_time() - cpu) / self.seconds if self.seconds > 0 else None
 
@@ -198,6 +205,7 @@ class Worker:
         except ssl.SSLError as error:
             self._end(exchange, ("tls", str(error)[:200]))
         except OSError as error:
+            self.starved += error.errno in OWN_LIMITS
             self._end(exchange, ("connect", str(error)[:200]))
 
     def _send(self, exchange: Exchange, link: Link) -> None:
@@ -279,14 +287,7 @@ class Worker:
         if exchange is None:  # an idle connection that the server closed, or words nobody asked for
             self._pool.drop(link)
             return
-        if not data:
-            if exchange.response.status is None:
-                raise ConnectionResetError("the connection was closed before an answer")
-            if not exchange.response.end():
-                raise ConnectionResetError("the connection was closed in the middle of an answer")
-            exchange.closed(moment)
-        else:
-            exchange.feed(data, moment, self._polled, moment == now)
+        exchange.arrived(data, moment, self._polled, moment == now)
         if exchange.response.complete:
             self._whole(exchange, link)
         elif exchange.answer.done and exchange.sample.i not in self._late:
@@ -300,7 +301,7 @@ class Worker:
         self._end(exchange, exchange.problem(self.protocol))
 
     def _broken(self, link: Link, error: Exception) -> None:
-        exchange, established, kept = link.exchange, link.established, link.kept
+        exchange = link.exchange
         self._pool.drop(link)
         if exchange is None:
             return
@@ -308,17 +309,11 @@ class Worker:
         if exchange.answer.done:  # all was there but the end of the body
             self._end(exchange, exchange.problem(self.protocol))
             return
-        text = f"{type(error).__name__}: {error}"[:200]
-        if isinstance(error, ssl.SSLError) or (not established and link.tls is not None and link.connected):
-            self._end(exchange, ("tls", text))
-        elif not established:
-            self._end(exchange, ("connect", text))
-        elif not isinstance(error, OSError):
-            self._end(exchange, ("content", text))
-        elif exchange.response.status is None and not exchange.begun and kept and not exchange.sample.retried:
+        problem = broken(exchange, link, error)
+        if problem is None:
             self._again(exchange)
         else:
-            self._end(exchange, ("reset", text))
+            self._end(exchange, problem)
 
     def _again(self, exchange: Exchange) -> None:
         """A kept connection that the server had closed: once more on a new one. Nothing of an answer was seen."""
@@ -328,6 +323,7 @@ class Worker:
         try:
             self._pool.open(exchange)
         except OSError as error:
+            self.starved += error.errno in OWN_LIMITS
             self._end(exchange, ("connect", str(error)[:200]))
 
     def _end(self, exchange: Exchange, problem: tuple[str, str] | None) -> None:
@@ -340,6 +336,8 @@ class Worker:
             self.in_flight -= 1
         if exchange.link is not None:
             self._pool.drop(exchange.link)
+        if problem is not None:
+            problem = problem[0], self._hide(problem[1])
         exchange.fill(problem, now)
         if problem is not None:
             self.errors[problem[0]] = self.errors.get(problem[0], 0) + 1
@@ -356,7 +354,7 @@ class Worker:
             if self._orders.popleft() == "stop":
                 self._stopping = True
             else:
-                self._cut("the run was interrupted")
+                self._cut("interrupted", "the run was stopped by hand")
 
     def _tick(self, now: float) -> None:
         self._offset = time.time() - time.monotonic()
@@ -372,7 +370,7 @@ class Worker:
         for exchange in late:
             self._end(exchange, ("timeout", "no whole answer in time"))
 
-    def _cut(self, why: str) -> None:
+    def _cut(self, kind: str, why: str) -> None:
         self._stopping = True
         for exchange in list(self._running.values()):
-            self._end(exchange, ("timeout", why))
+            self._end(exchange, (kind, why))

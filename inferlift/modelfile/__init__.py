@@ -11,9 +11,10 @@ from inferlift.errors import DeclarationError
 from inferlift.modelfile.fields import Figures
 from inferlift.modelfile.gguf import MAGIC
 from inferlift.modelfile.gguf import read as read_gguf
+from inferlift.modelfile.huggingface import kind
 from inferlift.modelfile.huggingface import read as read_huggingface
 
-__all__ = ["Figures", "read"]
+__all__ = ["Figures", "read", "task_of"]
 
 
 def read(path: Path) -> Figures:
@@ -21,6 +22,18 @@ def read(path: Path) -> Figures:
 
     A folder stands for its config.json. Raises DeclarationError, naming the file and the key that is missing or wrong.
     """
+    path, start = _found(path)
+    return read_gguf(path) if start == MAGIC else read_huggingface(path)
+
+
+def task_of(path: Path) -> str:
+    """The profile's task that a model of this file is of, as far as the file tells. Raises DeclarationError."""
+    path, start = _found(path)
+    return "chat" if start == MAGIC else kind(path)
+
+
+def _found(path: Path) -> tuple[Path, bytes]:
+    """The file, and its first bytes."""
     try:
         if path.is_dir():
             path = path / "config.json"
@@ -33,4 +46,4 @@ def read(path: Path) -> Figures:
             start = file.read(len(MAGIC))
     except (OSError, ValueError) as error:
         raise DeclarationError(f"{path.name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return read_gguf(path) if start == MAGIC else read_huggingface(path)
+    return path, start

@@ -16,7 +16,11 @@ from inferlift.modelfile.fields import LARGEST, Fields, Figures, lacks, wrong
 
 MAGIC = b"GGUF"
 MOST_HEADER = 128 * 2**20  # bytes; token lists of large vocabularies are near 10 MB
-MOST_TENSORS, MOST_KEYS, MOST_ITEMS, MOST_PARTS = 100_000, 100_000, 4_000_000, 1000
+MOST_TENSORS, MOST_KEYS, MOST_ITEMS, MOST_PARTS = 100_000, 10_000, 4_000_000, 1000
+# What is kept of a header: no more than figures need, whatever it holds.
+KEPT_TEXT, KEPT_ITEMS, PIECE = 200, 100_000, 2**20
+# The fewest bytes that a key (length, name, type, value) and a tensor (length, dimensions, type, offset) can take.
+LEAST_KEY, LEAST_TENSOR = 13, 24
 _SCALARS = {0: "B", 1: "b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
 # ggml type -> values in a block, bytes of a block (ggml.h and ggml-common.h of ggml-org/ggml).
@@ -44,20 +48,19 @@ def read(path: Path) -> Figures:
     arch = fields.text("general.architecture")
     if not arch:
         raise lacks(path.name, "general.architecture")
-    tensors = [tensor for part in parts for tensor in part.tensors]
-    if not tensors:
+    total = sum(part.values for part in parts)
+    if not total:
         raise lacks(path.name, "tensors (0 are listed)")
-    known = {"parameters_total": sum(tensor.values for tensor in tensors), **_sizes(fields, arch)}
-    stored = sum(tensor.stored for tensor in tensors)
-    known["weight_bits"] = stored * 8 / known["parameters_total"]
-    known["tied_embeddings"] = not any(tensor.name == "output.weight" for tensor in tensors)
+    known = {"parameters_total": total, **_sizes(fields, arch)}
+    known["weight_bits"] = sum(part.stored for part in parts) * 8 / total
+    known["tied_embeddings"] = not any(part.has_head for part in parts)
     stated = fields.maybe("general.file_type", least=0)
     if stated in _FILE_TYPES:
         known["weight_format"] = _FILE_TYPES[stated]
     used, experts = known.get("experts_per_token"), known.get("experts")
     if used and experts:
-        routed = sum(tensor.values for tensor in tensors if "_exps." in tensor.name)
-        known["parameters_active"] = known["parameters_total"] - routed + math.ceil(routed * used / experts)
+        routed = sum(part.routed for part in parts)
+        known["parameters_active"] = total - routed + math.ceil(routed * used / experts)
     return known
 
 
@@ -80,7 +83,7 @@ def _sizes(fields: Fields, arch: str) -> dict[str, Any]:
         "kv_heads": kv_heads,
         "head_dim": maybe("attention.key_length") or hidden // heads,
         "context": of("context_length"),
-        "vocab": maybe("vocab_size") or len(fields.items("tokenizer.ggml.tokens")) or None,
+        "vocab": maybe("vocab_size") or _count(fields.value("tokenizer.ggml.tokens")),
         "intermediate": maybe("feed_forward_length"),
         "experts": maybe("expert_count"),
         "experts_per_token": maybe("expert_used_count"),
@@ -107,17 +110,26 @@ def _largest(fields: Fields, name: str) -> int | None:
     return fields.maybe(name, least=0) or None
 
 
+def _count(value: Any) -> int | None:
+    return value.items or None if isinstance(value, _Many) else None
+
+
 @dataclass(frozen=True)
-class _Tensor:
-    name: str
-    values: int
-    stored: int  # bytes
+class _Many:
+    """A list of which only the length is kept."""
+
+    items: int
 
 
 @dataclass
 class _Header:
+    """The keys that figures are read from, and what all tensors together come to."""
+
     keys: dict[str, Any] = field(default_factory=dict)
-    tensors: list[_Tensor] = field(default_factory=list)
+    values: int = 0
+    stored: int = 0  # bytes
+    routed: int = 0  # values of experts that a token may be sent to
+    has_head: bool = False
 
 
 def _parts(path: Path, first: _Header) -> list[_Header]:
@@ -132,13 +144,19 @@ def _parts(path: Path, first: _Header) -> list[_Header]:
     missing = [other.name for other in others if not other.is_file()]
     if missing:
         raise wrong(path.name, "split.count", f"the model is in {count} parts and {missing[0]} is not there")
-    return [first, *(_header(other) for other in others)]
+    return [first, *(_sums(_header(other)) for other in others)]
+
+
+def _sums(header: _Header) -> _Header:
+    """Without its keys: the first part's count."""
+    header.keys.clear()
+    return header
 
 
 def _header(path: Path) -> _Header:
     try:
         with path.open("rb") as file:
-            return _parse(_Reader(file, path.name))
+            return _parse(_Reader(file, path.name, path.stat().st_size))
     except OSError as error:
         raise wrong(path.name, "file", f"cannot be read: {error.strerror or error}") from None
 
@@ -149,82 +167,126 @@ def _parse(reader: _Reader) -> _Header:
     version = reader.number("<I")
     if version not in (2, 3):
         raise wrong(reader.name, "version", f"expected 2 or 3 (little-endian), got {version}")
-    tensors = reader.length("tensor count", MOST_TENSORS)
-    keys = reader.length("key count", MOST_KEYS)
+    tensors = reader.length("tensor count", MOST_TENSORS, LEAST_TENSOR)
+    keys = reader.length("key count", MOST_KEYS, LEAST_KEY)
     header = _Header()
     for _ in range(keys):
-        name = reader.string()
-        header.keys[name] = reader.value(reader.number("<I"))
+        name = reader.text()
+        value = reader.value(reader.number("<I"))
+        if name and value is not None:
+            header.keys[name] = value
     for _ in range(tensors):
-        header.tensors.append(_tensor(reader))
+        _tensor(reader, header)
     return header
 
 
-def _tensor(reader: _Reader) -> _Tensor:
-    name = reader.string()
+def _tensor(reader: _Reader, header: _Header) -> None:
+    name = reader.text() or ""
     dimensions = reader.number("<I")
     if dimensions > 8:
         raise wrong(reader.name, f"tensor {name[:60]!r}", f"has {dimensions} dimensions")
     values = math.prod(int(reader.number("<Q")) for _ in range(int(dimensions)))
     kind = int(reader.number("<I"))
-    reader.take(8)  # offset
+    reader.skip(8)  # offset
     if not 0 < values <= LARGEST:
         raise wrong(reader.name, f"tensor {name[:60]!r}", f"has {values:.3g} values")
     if kind not in _TYPES:
         raise wrong(reader.name, f"tensor {name[:60]!r}", f"has the type {kind}, which is not known")
     block, size = _TYPES[kind]
-    return _Tensor(name, values, math.ceil(values / block) * size)
+    header.values += values
+    header.stored += math.ceil(values / block) * size
+    header.routed += values if "_exps." in name else 0
+    header.has_head |= name == "output.weight"
 
 
 class _Reader:
-    """Reads onward through a header; what is not there or longer than it may be is an error."""
+    """Reads onward through a header, a piece at a time; no length is believed that goes beyond the file's end."""
 
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self.name, self._file = name, file
-        self._data, self._at = b"", 0
-        self._end = False
+    def __init__(self, file: BinaryIO, name: str, size: int) -> None:
+        self.name, self._file, self._size = name, file, size
+        self._data, self._at, self._start = b"", 0, 0  # _start: where in the file the piece begins
+        self._room = KEPT_ITEMS
 
     def take(self, count: int) -> bytes:
-        self._need(count)
+        """At most PIECE bytes. Raises DeclarationError where the file has fewer."""
+        self._within(count)
+        if len(self._data) - self._at < count:
+            rest = self._data[self._at :]
+            self._start += self._at
+            self._data, self._at = rest + self._file.read(PIECE - len(rest)), 0
+            if len(self._data) < count:  # shorter than it said it is
+                raise wrong(self.name, "header", "ends early; the file is cut short")
         taken = self._data[self._at : self._at + count]
         self._at += count
         return taken
 
+    def skip(self, count: int) -> None:
+        self._within(count)
+        if count <= len(self._data) - self._at:
+            self._at += count
+            return
+        self._start += self._at + count
+        self._file.seek(self._start)
+        self._data, self._at = b"", 0
+
     def number(self, form: str) -> Any:
         return struct.unpack(form, self.take(struct.calcsize(form)))[0]
 
-    def length(self, what: str, most: int) -> int:
+    def length(self, what: str, most: int, each: int = 1) -> int:
+        """A count of things of at least `each` bytes."""
         found = int(self.number("<Q"))
         if found > most:
             raise wrong(self.name, what, f"{found} is more than {most}")
+        self._within(found * each)
         return found
 
-    def string(self) -> str:
-        return self.take(self.length("length of a text", MOST_HEADER)).decode("utf-8", "replace")
+    def text(self) -> str | None:
+        """None for one that is longer than any of use here."""
+        count = self.length("length of a text", MOST_HEADER)
+        if count > KEPT_TEXT:
+            self.skip(count)
+            return None
+        return self.take(count).decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
+        """What is kept of a value; None of one that is of no use."""
         if kind in _SCALARS:
             return self.number(_SCALARS[kind])
         if kind == _STRING:
-            return self.string()
+            return self.text()
         if kind != _ARRAY:
             raise wrong(self.name, "key", f"has the type {kind}, which is not known")
-        inner, count = int(self.number("<I")), self.length("length of a list", MOST_ITEMS)
+        inner = int(self.number("<I"))
         if inner in _SCALARS:
             form = _SCALARS[inner][-1]
-            return list(struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize(f"<{form}"))))
+            each = struct.calcsize(f"<{form}")
+            count = self.length("length of a list", MOST_ITEMS, each)
+            if count > self._room:
+                self.skip(count * each)
+                return _Many(count)
+            self._room -= count
+            return list(struct.unpack(f"<{count}{form}", self.take(count * each)))
         if inner != _STRING:
             raise wrong(self.name, "key", f"is a list of the type {inner}, which is not known")
-        for _ in range(count):
-            self.take(self.length("length of a text", MOST_HEADER))
-        return [None] * count  # only how many there are is of use
+        count = self.length("length of a list", MOST_ITEMS, 8)
+        self._skip_texts(count)
+        return _Many(count)
 
-    def _need(self, count: int) -> None:
-        while len(self._data) - self._at < count and not self._end:
-            more = self._file.read(max(2**20, count - (len(self._data) - self._at)))
-            self._end = not more
-            self._data += more
-            if len(self._data) > MOST_HEADER:
-                raise wrong(self.name, "header", f"is longer than {MOST_HEADER // 2**20} MiB")
-        if len(self._data) - self._at < count:
+    def _skip_texts(self, count: int) -> None:
+        """A vocabulary is some hundred thousand of them: those that lie whole in the piece are stepped over quickly."""
+        length_at = struct.Struct("<Q").unpack_from
+        while count:
+            data, at, end = self._data, self._at, len(self._data)
+            while count and end - at >= 8 and (after := at + 8 + length_at(data, at)[0]) <= end:
+                at, count = after, count - 1
+            self._at = at
+            if count:
+                self.skip(self.length("length of a text", MOST_HEADER))
+                count -= 1
+
+    def _within(self, count: int) -> None:
+        end = self._start + self._at + count
+        if end > self._size:
             raise wrong(self.name, "header", "ends early; the file is cut short")
+        if end > MOST_HEADER:
+            raise wrong(self.name, "header", f"is longer than {MOST_HEADER // 2**20} MiB")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from inferlift.errors import DeclarationError
-from inferlift.modelfile import parameters
+from inferlift.modelfile import encoders, parameters
 from inferlift.modelfile.fields import Fields, Figures, wrong
 from inferlift.modelfile.parameters import COUNTED, Counts, Shape
 from inferlift.modelfile.quantization import bits_of, format_of
@@ -47,6 +47,13 @@ _ALIASES = {"qwen2_vl_text": "qwen2_vl", "qwen2_5_vl_text": "qwen2_vl", "qwen2_5
 def read(path: Path) -> Figures:
     """Figures of the model; parameters only of families whose modules are known. Raises DeclarationError."""
     whole = _load(path)
+    alone = whole.text("model_type")
+    if alone in encoders.TEXT:
+        return encoders.text(whole, _dtype(whole, whole))
+    if alone in encoders.IMAGES:
+        return encoders.image(whole, _dtype(whole, whole))
+    if alone in encoders.OTHER_IMAGES:
+        raise encoders.unsized(whole)
     text = whole.inner(*_TEXT) or whole
     family = _family(text)
     if family not in COUNTED | PLAIN:
@@ -75,6 +82,11 @@ def read(path: Path) -> Figures:
     vision = parameters.vision(encoder, shape.hidden) if encoder else None
     known |= _numbers(_quantized(path, whole, text), _dtype(whole, text), counts, vision)
     return {key: value for key, value in known.items() if value is not None}
+
+
+def kind(path: Path) -> str:
+    """The profile's task that the model is of. Raises DeclarationError."""
+    return encoders.kind_of(_load(path))
 
 
 def _load(path: Path) -> Fields:
@@ -139,14 +151,26 @@ def _attention(text: Fields, shape: Shape) -> dict[str, Any]:
     if window is None or (text.value("use_sliding_window") is False):
         return found
     windowed = sum(1 for kind in kinds if "sliding" in kind)
+    place = _place(["sliding" in kind for kind in kinds])
     if not kinds:
         every = text.maybe("sliding_window_pattern")
         windowed = shape.layers - shape.layers // every if every else shape.layers
         if text.flag("use_sliding_window"):
             windowed = shape.layers - min(text.maybe("max_window_layers", least=0) or 0, shape.layers)
+            place = "last"
     if not windowed or window >= (text.maybe("max_position_embeddings") or 0):
         return found
-    return found | {"attention": "sliding", "window": window, "window_layers": windowed}
+    return found | {"attention": "sliding", "window": window, "window_layers": windowed, "window_place": place}
+
+
+def _place(windowed: list[bool]) -> str:
+    """Where the layers with a window lie, as the profile calls it."""
+    if any(windowed) and not all(windowed):
+        if windowed == sorted(windowed):
+            return "last"
+        if windowed == sorted(windowed, reverse=True):
+            return "first"
+    return "spread"
 
 
 def _quantized(path: Path, whole: Fields, text: Fields) -> Fields | None:
@@ -174,7 +198,8 @@ def _numbers(quantized: Fields | None, dtype: str | None, counts: Counts | None,
 
 
 def _near(family: str) -> str:
-    near = difflib.get_close_matches(family[:40], sorted(COUNTED | PLAIN), n=1, cutoff=0.7)
+    known = COUNTED | PLAIN | encoders.TEXT | encoders.IMAGES
+    near = difflib.get_close_matches(family[:40], sorted(known), n=1, cutoff=0.7)
     hint = f"; did you mean {near[0]!r}?" if near else ""
     keys = "parameters_total, layers, heads, kv_heads, head_dim, weight_bits, context"
     return f"{hint}; without `config`, declare its figures: {keys}".replace("?; w", "? W")

@@ -75,7 +75,7 @@ def _aws(region: str, stamp: snapshot.Stamp) -> tuple[Offer, ...]:
 
 
 def _offer(row: dict[str, str], region: str, price: dict[str, Price | None], offering: Offering | None) -> Offer:
-    hourly, spot, reserved = price["on-demand"], price["spot"], price["reserved-1y"]
+    hourly, spot, reserved, alone = (price[kind] for kind in ("on-demand", "spot", "reserved-1y", "dedicated"))
     reserve_only = "on-demand" not in row["sold_as"].split("|")
     note = "; ".join(filter(None, [row["notes"], hourly.note if hourly else ""]))
     return Offer(
@@ -100,6 +100,9 @@ def _offer(row: dict[str, str], region: str, price: dict[str, Price | None], off
         spot_source=spot.source if spot else "",
         spot_date=spot.date if spot else "",
         usd_reserved_per_hour=reserved.usd_per_hour if reserved else None,
+        usd_dedicated_per_hour=alone.usd_per_hour if alone and not reserve_only else None,
+        dedicated_source=alone.source if alone else "",
+        dedicated_date=alone.date if alone else "",
         reserve_only=reserve_only,
         zones=offering.zones if offering else (),
         arch=row["arch"] or None,

@@ -11,6 +11,7 @@ from typing import Any
 
 ENDPOINT = "us-east-1"  # the API answers for all regions, from a few
 SOURCE = "AWS Price List API (AmazonEC2: Linux, shared tenancy, used, nothing preinstalled, no licence)"
+SOURCE_DEDICATED = SOURCE.replace("shared tenancy", "dedicated tenancy")
 _ASKED = {
     "operatingSystem": "Linux",
     "tenancy": "Shared",
@@ -24,10 +25,12 @@ _TERM = {"1yr": "reserved-1y", "3yr": "reserved-3y"}
 def hourly(client: Any, instance_type: str, region: str) -> dict[str, list[float]]:
     """USD an hour by kind (on-demand, reserved-1y, reserved-3y: standard, nothing ahead), every figure that is listed.
 
+    `dedicated` is the hourly rate of a dedicated instance, without the region's fee.
+
     No figure: not listed. Several: the list is ambiguous. A figure may be 0: judging is the caller's. Raises what the
     client raises.
     """
-    found: dict[str, list[float]] = {"on-demand": [], "reserved-1y": [], "reserved-3y": []}
+    found: dict[str, list[float]] = {"on-demand": [], "dedicated": [], "reserved-1y": [], "reserved-3y": []}
     for product in _products(client, instance_type, region):
         terms = product.get("terms", {})
         for term in terms.get("OnDemand", {}).values():
@@ -40,11 +43,14 @@ def hourly(client: Any, instance_type: str, region: str) -> dict[str, list[float
                 "No Upfront",
             ):
                 found[kind] += _rates(term)
+    for product in _products(client, instance_type, region, tenancy="Dedicated"):
+        for term in product.get("terms", {}).get("OnDemand", {}).values():
+            found["dedicated"] += _rates(term)
     return found
 
 
-def _products(client: Any, instance_type: str, region: str) -> Iterator[Mapping[str, Any]]:
-    wanted = {**_ASKED, "instanceType": instance_type, "regionCode": region}
+def _products(client: Any, instance_type: str, region: str, *, tenancy: str = "Shared") -> Iterator[Mapping[str, Any]]:
+    wanted = {**_ASKED, "tenancy": tenancy, "instanceType": instance_type, "regionCode": region}
     filters = [{"Type": "TERM_MATCH", "Field": field, "Value": value} for field, value in wanted.items()]
     token: dict[str, str] = {}
     while True:

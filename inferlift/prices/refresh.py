@@ -141,7 +141,8 @@ def _listed(client: Any, name: str, region: str, old: snapshot.Snapshot, today: 
             said = ", ".join(f"{usd:g}" for usd in sorted(set(figures)))
             found.append(Flag(*key, was, None, f"several prices are listed: {said}"))
             continue
-        new = Price(*key, figures[0] if figures else None, pricelist.SOURCE, today.isoformat())
+        source = pricelist.SOURCE_DEDICATED if kind == "dedicated" else pricelist.SOURCE
+        new = Price(*key, figures[0] if figures else None, source, today.isoformat())
         found.append(held_against(new, old.prices.get(key)))
     return found
 

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from inferlift.errors import DeclarationError
 
-Kind = Literal["on-demand", "spot", "reserved-1y", "reserved-3y", "capacity-block"]
+Kind = Literal["on-demand", "dedicated", "spot", "reserved-1y", "reserved-3y", "capacity-block"]
 KINDS: tuple[str, ...] = get_args(Kind)
 HERE = Path(__file__).parent
 
@@ -62,7 +62,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Extra:
-    """What comes on top of hosts: "disk gp3", "object storage", "egress", "address", "load balancer"."""
+    """What comes on top of hosts: "disk gp3", "egress", "address", "load balancer", "dedicated fee"."""
 
     item: str
     region: str  # empty: every region

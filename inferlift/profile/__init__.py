@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
+from inferlift.artifacts.fleet import AwsSettings
 from inferlift.profile.base import Positive, Reference, Section, Share, impossible, impossibles
 from inferlift.profile.demand import Load, NamedTask, Network, Operations, Requests, Targets, Task
 from inferlift.profile.hosting import (
@@ -61,6 +62,7 @@ class Profile(Section):
     budget: Budget
     tco: Tco = Tco()
     lab: Lab | None = None
+    aws: AwsSettings = AwsSettings()
     static: Static | None = None
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+SMALL = 1_000_000_000  # parameters below which a file's average is often well above its format's
 _KV_BITS = {"fp16": 16.0, "bf16": 16.0, "fp8": 8.0, "int8": 8.0, "q8_0": 8.5, "q4_0": 4.5}
 
 
@@ -63,6 +64,32 @@ def unknown_format(name: str, known: Sequence[str] | None = None) -> str:
     near = difflib.get_close_matches(name[:100].lower(), choices, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}? Expected" if near else "; expected"
     return f"unknown format {name[:60]!r}{hint} one of {', '.join(choices)}"
+
+
+def contradicts(name: object, bits: float, model: Mapping[str, Any]) -> str:
+    """Why a whole-file average of `bits` cannot be of that format; "" where it can.
+
+    A GGUF average is of one published model: small ones keep more of theirs in wider types (rows that no block divides,
+    embeddings), up to 1.66 times for a Q2_K of 135 million parameters. Where embeddings and head stay at 16 bit, so may
+    more (attention of gpt-oss, layers that a quantiser leaves out), but never all.
+    """
+    form = weight_format(name)
+    if form is None:
+        return ""
+    total = _count(model.get("parameters_total"))
+    wide = 1.25 if total >= SMALL else 1.8
+    least, most = form.bits * 0.8, form.bits * wide
+    if form.bits >= 16:
+        least, most = form.bits * 0.95, form.bits * 1.05
+    elif form.keeps_16:
+        least, most = form.bits * 0.99, max(12.0, (average_bits(model) or 0.0) * 1.25)
+    if least <= bits <= most:
+        return ""
+    usual = average_bits(model) or form.bits
+    return (
+        f"{bits:g} bits a weight are not {name}, which comes to {usual:.4g}; leave weight_bits out, or name the format"
+        " that has them"
+    )
 
 
 def average_bits(model: Mapping[str, Any]) -> float | None:

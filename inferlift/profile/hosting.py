@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from inferlift.profile.base import Positive, Reference, Section, impossible
+from inferlift.profile.dns import Dns, Guard
 
 
 class Hosting(Section):
@@ -109,6 +110,13 @@ class Switch(Section):
     steps: tuple[int, ...] = Field((1, 10, 50, 100), description="percent on the new side")
     min_samples: int = Field(30, gt=0, description="pinned synthetic requests to the new side at each step")
     failures_to_roll_back: int = Field(2, gt=0, description="gate failures in a row before it goes back by itself")
+    quality_samples: int = Field(4, ge=0, description="of load.quality_prompts, asked at each look; 0: none")
+    approve_from: int | None = Field(
+        None, ge=1, le=100, description="each step from this percent on waits for `invoke approve`; null: none waits"
+    )
+    webhook: Reference | None = Field(None, description="URL that is told of holds and roll-backs; null: nobody is")
+    dns: Dns | None = None
+    guard: Guard = Guard()
 
     @model_validator(mode="after")
     def _rising(self) -> Switch:
@@ -121,6 +129,9 @@ class WatchPlan(Section):
     """How long the moved workload is watched."""
 
     seconds: int = Field(48 * 3600, gt=0, description="how long the new side is watched after the switch")
+    webhook: Reference | None = Field(
+        None, description="env:NAME or file:PATH of the URL that the monitor tells of alerts; null: nobody is told"
+    )
 
 
 class Lab(Section):

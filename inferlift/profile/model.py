@@ -6,8 +6,16 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
+from inferlift.profile import servers
 from inferlift.profile.base import Positive, Section, Share, impossible
-from inferlift.profile.formats import average_bits, kv_bits_of, kv_format_names, unknown_format, weight_format
+from inferlift.profile.formats import (
+    average_bits,
+    contradicts,
+    kv_bits_of,
+    kv_format_names,
+    unknown_format,
+    weight_format,
+)
 
 SUPPLIED = ("parameters_total", "layers", "heads", "kv_heads", "head_dim", "weight_bits", "context")
 """Keys that must be known but may come from `config`, `weight_format` or, without attention, `flops_per_item`."""
@@ -56,6 +64,9 @@ class Model(Section, json_schema_extra=_from_config):
     rope_dim: int | None = Field(None, gt=0, description="latent attention: position values kept a token and layer")
     window: int | None = Field(None, gt=0, description="sliding attention: tokens a windowed layer looks back")
     window_layers: int | None = Field(None, gt=0, description="sliding attention: layers with a window; null: all")
+    window_place: Literal["spread", "first", "last"] = Field(
+        "spread", description="sliding attention: where the windowed layers lie; spread: in turn with the others"
+    )
     kv_layers: int | None = Field(None, ge=0, description="layers that keep keys and values; null: all")
     weight_format: Annotated[str, AfterValidator(lambda name: _known_format(name))] | None = Field(
         None, description="name in inferlift/profile/formats.csv: bf16, fp8, awq-int4 ..."
@@ -107,6 +118,8 @@ class Model(Section, json_schema_extra=_from_config):
         kept = self.layers if self.kv_layers is None else self.kv_layers
         if self.window_layers is not None and self.window_layers > kept:
             raise impossible("window_layers", f"is more than the layers that keep keys and values ({kept})")
+        if why := contradicts(self.weight_format, self.weight_bits, self.model_dump()):
+            raise impossible("weight_bits", why)
         self._attention_is_whole()
         return self
 
@@ -148,8 +161,22 @@ def _bits(name: str, told: dict[str, Any]) -> float:
 
 
 class Server(Section):
-    kind: Literal["llamacpp", "vllm", "triton", "container"] = Field(
-        "llamacpp", description="what serves the model; container: the user's own image"
+    kind: Annotated[str, AfterValidator(servers.known)] = Field(
+        "llamacpp",
+        description="what serves the model; container: the user's own image",
+        json_schema_extra={"enum": list(servers.servers())},
+    )
+    image: str | None = Field(
+        None, pattern=r".+@sha256:[0-9a-f]{64}$", description="the server's own image by digest; null: from packages"
+    )
+    requirements: str | None = Field(
+        None, description="path of a requirements file with hashes that pins the server (vllm; with ray over hosts)"
+    )
+    code: str | None = Field(
+        None, description="triton: folder with the model's model.py and config.pbtxt; null: text_line, which is shipped"
+    )
+    driver_repository: str | None = Field(
+        None, description="path of NVIDIA's apt repository as a deb822 stanza; null: the distribution's own driver"
     )
     arch: Literal["x86_64", "arm64", "any"] = Field(
         "x86_64", description="what the server's image and wheels are built for; any: both"
@@ -169,3 +196,8 @@ class Server(Section):
     hybrid_kv: bool = Field(
         False, description="windowed layers keep their window only; false: every layer is charged in full"
     )
+
+    @property
+    def engine(self) -> str:
+        """What the planner counts it as."""
+        return str(servers.servers()[self.kind]["sized_as"])

@@ -1,4 +1,4 @@
-"""Machines for the lab: the desired fleet and the old world, made by Pulumi's engine with the lab's own provider.
+"""Machines: the desired fleet on its target and the lab's old world, made by Pulumi's engine.
 
 The public names load on first use, so that importing this package costs nothing.
 """
@@ -13,9 +13,20 @@ from typing import TYPE_CHECKING, Any
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if TYPE_CHECKING:
+    from inferlift.provision.desired import fleet_document, in_words
     from inferlift.provision.models import Tools, WorldHosts
-    from inferlift.provision.plan import fleet_in_words
     from inferlift.provision.power import power_off, power_on
+    from inferlift.provision.spending import (
+        Asking,
+        ask_fleet,
+        check_before_spending,
+        expires,
+        expiring,
+        kept,
+        lift_expiry,
+        lock_images,
+        ready,
+    )
     from inferlift.provision.static.target import staying_hosts
     from inferlift.provision.targets import (
         apply_fleet,
@@ -31,20 +42,41 @@ if TYPE_CHECKING:
         verify_world,
     )
 
+_HOMES = {
+    "fleet_document": "desired", "in_words": "desired", "Tools": "models", "WorldHosts": "models",
+    "power_off": "power", "power_on": "power", "staying_hosts": "static.target",
+    **dict.fromkeys(
+        (
+            "Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "kept", "lift_expiry",
+            "lock_images", "ready",
+        ),
+        "spending",
+    ),
+}  # fmt: skip
 __all__ = [
+    "Asking",
     "Tools",
     "WorldHosts",
     "apply_fleet",
     "apply_world",
+    "ask_fleet",
+    "check_before_spending",
     "destroy_fleet",
     "destroy_world",
     "drift_fleet",
-    "fleet_in_words",
+    "expires",
+    "expiring",
+    "fleet_document",
+    "in_words",
+    "kept",
+    "lift_expiry",
+    "lock_images",
     "power_off",
     "power_on",
     "preview_fleet",
     "read_fleet",
     "read_world",
+    "ready",
     "settle",
     "staying_hosts",
     "verify_fleet",
@@ -57,9 +89,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    homes = {
-        "Tools": "models", "WorldHosts": "models", "power_off": "power", "power_on": "power",
-        "fleet_in_words": "plan", "staying_hosts": "static.target",
-    }  # fmt: skip
-    module = homes.get(name, "targets")
-    return getattr(import_module(f"{__name__}.{module}"), name)
+    return getattr(import_module(f"{__name__}.{_HOMES.get(name, 'targets')}"), name)

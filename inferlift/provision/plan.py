@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from inferlift.artifacts import DesiredFleet
 from inferlift.errors import DeclarationError
 from inferlift.provision.models import HostSpec
@@ -41,15 +39,6 @@ def fleet_specs(desired: DesiredFleet, image: str, public_key: str) -> list[Host
             why=f"stage {stage} needs {floor}",
         )
     return specs
-
-
-def fleet_in_words(desired: DesiredFleet, workdir: Path) -> list[str]:
-    """The document in lines for a plan: what hosts there are to be. Looks at nothing."""
-    if desired.static is not None:
-        from inferlift.provision.static import target
-
-        return target.preview(desired, workdir)
-    return [f"{g.count} {g.role} host{'s' if g.count > 1 else ''}, {g.cpus} CPU each" for g in desired.groups]
 
 
 def world_specs(owner: str, origin_cpus: float, image: str, public_key: str) -> list[HostSpec]:

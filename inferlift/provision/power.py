@@ -5,12 +5,16 @@ from __future__ import annotations
 from inferlift import process
 from inferlift.artifacts import Host
 from inferlift.errors import Refusal
+from inferlift.provision.aws import power as aws
 from inferlift.provision.models import Tools
 from inferlift.provision.static import power as own
 
 
 def power_off(host: Host, tools: Tools) -> None:
     """As if the plug were pulled: no shutdown, no drain."""
+    if aws.is_instance(host):
+        aws.off(host)
+        return
     if own.is_own(host):
         own.off(host)
         return
@@ -19,6 +23,9 @@ def power_off(host: Host, tools: Tools) -> None:
 
 def power_on(host: Host, tools: Tools) -> None:
     """Boot it again, same disk, same address. Nothing happens when it runs already."""
+    if aws.is_instance(host):
+        aws.on(host)
+        return
     if own.is_own(host):
         own.on(host)
         return

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from inferlift import process
 from inferlift.artifacts import Check, DesiredFleet, Endpoint, Fleet, Host
-from inferlift.errors import CheckFailed, Uncertain
+from inferlift.errors import CheckFailed, NoCapacity, Uncertain
 from inferlift.provision import settling
 from inferlift.provision.aws import notes
 from inferlift.provision.models import Drift, HostSpec, Tools, WorldHosts, network_name
@@ -50,10 +50,11 @@ def apply_fleet(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) ->
     if desired.aws is not None:
         from inferlift.provision.aws import target
 
-        return target.apply(desired, workdir, tools, _public(key), say)
-    fleet_specs(desired, tools.host_image, _public(key))  # refuse a wrong document before the engine starts
+        return target.apply(desired, workdir, tools, public_key(key), say)
+    fleet_specs(desired, tools.host_image, public_key(key))  # refuse a wrong document before the engine starts
+    _room(desired)
     engine = _engine(workdir, FLEET, tools)
-    engine.up(fleet_program(desired, tools.host_image, _public(key)), say)
+    engine.up(fleet_program(desired, tools.host_image, public_key(key)), say)
     _note_for_plain_pulumi(engine.files, "fleet.json", desired.model_dump_json(indent=2), tools)
     fleet = read_fleet(desired.label, workdir, tools)
     if fleet is None:
@@ -68,7 +69,7 @@ def apply_world(
     from inferlift.provision.components import world_program
 
     key = ssh_key(workdir)
-    program = world_program(label, origin_cpus, f"{host}.{zone}", tools.host_image, _public(key))
+    program = world_program(label, origin_cpus, f"{host}.{zone}", tools.host_image, public_key(key))
     engine = _engine(workdir, WORLD, tools)
     engine.up(program, say)
     document = json.dumps({"label": label, "origin_cpus": origin_cpus, "name": f"{host}.{zone}"}, indent=2)
@@ -88,7 +89,7 @@ def preview_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[st
 
         return target.preview(desired, workdir)
     key = workdir / "ssh" / "id_ed25519"
-    public = _public(key) if key.exists() else ""
+    public = public_key(key) if key.exists() else ""
     wanted = {spec.name: spec for spec in fleet_specs(desired, tools.host_image, public)}
     network: Network | None = None
     present: list[Container] = []
@@ -117,8 +118,8 @@ def drift_fleet(desired: DesiredFleet, workdir: Path, tools: Tools) -> list[Drif
     if desired.aws is not None:
         from inferlift.provision.aws import target
 
-        return target.drift(desired, workdir, tools, _public(key), lambda line: None)
-    return _engine(workdir, FLEET, tools).refresh_preview(fleet_program(desired, tools.host_image, _public(key)))
+        return target.drift(desired, workdir, tools, public_key(key), lambda line: None)
+    return _engine(workdir, FLEET, tools).refresh_preview(fleet_program(desired, tools.host_image, public_key(key)))
 
 
 def read_fleet(label: str, workdir: Path, tools: Tools) -> Fleet | None:
@@ -223,28 +224,6 @@ def destroy_world(label: str, workdir: Path, tools: Tools, say: Say) -> list[str
     return _destroy(label, workdir, WORLD, tools, say)
 
 
-def lift_expiry(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) -> DesiredFleet:
-    """Nothing of the fleet may end by itself any more: taken away, then read back. The lab has no expiry.
-
-    Raises CheckFailed naming what still expires.
-    """
-    if desired.aws is None:
-        return desired
-    from inferlift.provision.aws import target
-
-    return target.lift_expiry(desired, workdir, tools, _public(ssh_key(workdir)), say)
-
-
-def check_before_spending(desired: DesiredFleet, say: Say) -> list[Check]:
-    """What `plan` and `doctor --target aws` ask of the account; reads only. The lab spends nothing."""
-    if desired.aws is None:
-        return []
-    from inferlift.provision.aws.checks import before_spending
-    from inferlift.provision.aws.session import Session
-
-    return before_spending(desired, Session(), say)
-
-
 def ssh_key(workdir: Path) -> Path:
     """The private key of this work folder's hosts, made once (ed25519, owner only)."""
     folder = workdir.resolve() / "ssh"
@@ -262,6 +241,10 @@ def ssh_key(workdir: Path) -> Path:
     return path
 
 
+def public_key(key: Path) -> str:
+    return key.with_suffix(".pub").read_text().strip()
+
+
 def generation(hosts: Iterable[Host]) -> str:
     """Changes when a host is replaced, added or removed."""
     text = "\n".join(sorted(f"{h.name} {h.container}" for h in hosts))
@@ -269,6 +252,20 @@ def generation(hosts: Iterable[Host]) -> str:
 
 
 # --- helpers -------------------------------------------------------------------------------------------------
+
+
+def _room(desired: DesiredFleet) -> None:
+    """Raises NoCapacity for a host that is larger than the machine under the lab."""
+    cores = os.cpu_count() or 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for group in desired.groups:
+        if group.cpus > cores or group.memory_bytes > memory:
+            raise NoCapacity(
+                f"this machine has no room for a {group.role} host of {group.cpus:g} CPUs and "
+                f"{group.memory_bytes / 2**20:.0f} MB",
+                why=f"it has {cores} cores and {memory / 2**20:.0f} MB; nothing was made",
+                next_command="make the hosts smaller (lab.model_cpus, lab.model_memory_mb), or use a larger machine",
+            )
 
 
 def _engine(workdir: Path, names: tuple[str, str], tools: Tools) -> Engine:
@@ -283,10 +280,6 @@ def _note_for_plain_pulumi(files: StackFiles, name: str, document: str, tools: T
 
     (files.root / name).write_text(document)
     write_shell_environment(files, tools)
-
-
-def _public(key: Path) -> str:
-    return key.with_suffix(".pub").read_text().strip()
 
 
 def _hosts(podman: Podman, label: str, workdir: Path) -> tuple[Host, ...]:
@@ -393,7 +386,7 @@ def _attempt(action: Callable[[], object]) -> CheckFailed | None:
 
 
 __all__ = [
-    "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "check_before_spending", "destroy_fleet",
-    "destroy_world", "drift_fleet", "generation", "lift_expiry", "preview_fleet", "read_fleet", "read_world", "settle",
-    "ssh_key", "verify_fleet", "verify_world",
+    "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "destroy_fleet", "destroy_world", "drift_fleet",
+    "generation", "preview_fleet", "public_key", "read_fleet", "read_world", "settle", "ssh_key", "verify_fleet",
+    "verify_world",
 ]  # fmt: skip

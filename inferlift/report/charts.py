@@ -151,6 +151,28 @@ def weights(steps: Sequence[SwitchStep]) -> Chart | None:
     )
 
 
+def sides(found: Sequence[Watched]) -> Chart | None:
+    """Where users' answers came from while the weights moved: what DNS did to real clients."""
+    kept = [s for s in found if s.points]
+    if not kept:
+        return None
+    first = min(s.points[0][0] for s in kept)
+    end = max(s.points[-1][0] for s in kept) - first
+    tones = ("new", "third", "old", "plain")
+    return Chart(
+        title="Users: share of answers from the new side",
+        says="; ".join(f"{s.name}: {share(s.points[0][1])} at first, {share(s.points[-1][1])} at last" for s in kept),
+        x=timeline(max(end, 1.0), seconds),
+        y=_shares(),
+        series=tuple(
+            Series(s.name, [(t - first, value) for t, value in s.points], tone, "step")
+            for s, tone in zip(kept, tones, strict=False)
+        ),
+        height=260,
+        x_title="since the first answer",
+    )
+
+
 def watched(series: Watched) -> Chart | None:
     """One metric over the watch."""
     points = [p for p in series.points if math.isfinite(p[1])]

@@ -11,7 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from inferlift.artifacts import Check, Figure, Percentiles, RouteFigures
-from inferlift.report import charts, figures, plan_charts, plan_view, view
+from inferlift.report import audit_charts, charts, figures, plan_charts, plan_view, view
 from inferlift.report.data import ReportData
 
 TEMPLATES = Path(__file__).resolve().parents[2] / "templates" / "report"
@@ -33,6 +33,7 @@ def render(data: ReportData) -> str:
         sizing=sizing,
         offers=plan_view.offers(sizing) if sizing is not None else None,
         charts=charts,
+        audit=audit_charts,
         plan=plan_view,
         pictures=plan_charts,
     )

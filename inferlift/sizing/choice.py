@@ -17,6 +17,9 @@ from inferlift.sizing.serving import serve
 
 ZONES_ASSUMED = 3  # of a region whose zones are not known; most of AWS' have three
 COST = "max_cost_per_1000"
+ZONES = "failure_domain"
+NOT_NAMED = "is not among operations.hardware"
+REFRESH = "./invoke prices --refresh asks AWS for it"
 Sold = Literal["on demand", "spot", "reserved", "owned"]
 _SAID = {"p95_ttft_ms": "first token after {:.0f} ms", "p95_total_ms": "answer after {:.0f} ms"}
 
@@ -47,7 +50,7 @@ class Row:
     def short(self) -> float:
         """By how much targets are missed, as shares added up; 0: all are met."""
         return sum(
-            wanted / reached - 1 if key == TOKENS_PER_S else reached / wanted - 1
+            wanted / reached - 1 if key in (TOKENS_PER_S, ZONES) else reached / wanted - 1
             for key, wanted, reached in self.misses
         )
 
@@ -83,7 +86,7 @@ def row(terms: Terms, offer: Offer, known: Known) -> Row:
     allowed = profile.operations.hardware
     found: Served | Unserved
     if allowed and (offer.gpu or "cpu").lower() not in {name.strip().lower() for name in allowed}:
-        found = Unserved(offer.name, no_memory(profile), f"{offer.gpu or 'a CPU'} is not among operations.hardware")
+        found = Unserved(offer.name, no_memory(profile), f"{offer.gpu or 'a CPU'} {NOT_NAMED}")
     else:
         found = serve(profile, offer, known)
     sold, usd_hour, basis, source, date = _price(profile, offer)
@@ -117,6 +120,8 @@ def row(terms: Terms, offer: Offer, known: Known) -> Row:
     if offer.count is not None and replicas + spare > offer.count:
         why = f"{replicas + spare} hosts are needed, {offer.count} are there"
         misses.append(("hosts", float(offer.count), float(replicas + spare)))
+    if profile.operations.failure_domain == "zone" and len(offer.zones) == 1:
+        misses.append((ZONES, 2.0, 1.0))
     known_basis: Basis = basis if usd is not None else "unknown"
     in_usd = Figure(value=usd, unit="USD/h", basis=known_basis, source=source, at=date or None)
     return Row(
@@ -143,12 +148,19 @@ def result(found: Row, best: Row, currency: str) -> OfferResult:
     )
 
 
+def alone(profile: Profile) -> bool:
+    """Whether hosts of a cloud are to be no other customer's at the same time."""
+    return profile.target == "aws" and profile.operations.tenancy == "dedicated"
+
+
 def miss(key: str, wanted: float, reached: float, currency: str) -> str:
     """One missed target in words."""
     if key == COST:
         return f"{reached:.4f} {currency} per 1000, at most {wanted:g} wanted"
     if key == TOKENS_PER_S:
         return f"{reached:.1f} tokens/s for each user at best, at least {wanted:g} wanted"
+    if key == ZONES:
+        return f"sold in one zone of the region only: a zone that fails takes all of it (operations.{ZONES} zone)"
     if key == "hosts":
         return f"{reached:.0f} hosts are needed, {wanted:.0f} are there"
     return f"{_SAID[key].format(reached)} at best, target {wanted:g}"
@@ -173,12 +185,21 @@ def _price(profile: Profile, offer: Offer) -> tuple[Sold, float | None, Basis, s
     """How it would be paid, USD an hour, and from where that is known."""
     if profile.target == "static":
         return "owned", offer.usd_per_hour, "declared", offer.source, offer.date
+    if alone(profile):  # spot and reserved dedicated instances have prices of their own, which no table has
+        if offer.usd_dedicated_per_hour is not None:
+            return "on demand", offer.usd_dedicated_per_hour, "declared", offer.dedicated_source, offer.dedicated_date
+        return "on demand", None, "unknown", _no_dedicated_price(offer), ""
     if profile.interruptible and offer.usd_spot_per_hour is not None:
         return "spot", offer.usd_spot_per_hour, "declared", offer.spot_source, offer.spot_date
     if profile.operations.reservation in ("1y", "3y") and offer.usd_reserved_per_hour is not None:
         return "reserved", offer.usd_reserved_per_hour, "declared", offer.source, offer.date
     basis: Basis = "assumed" if offer.source.startswith("assumption") else "declared"
     return "on demand", offer.usd_per_hour, basis, offer.source, offer.date
+
+
+def _no_dedicated_price(offer: Offer) -> str:
+    least = f"; shared it costs {offer.usd_per_hour:g} USD/h, which is less" if offer.usd_per_hour is not None else ""
+    return f"no price of {offer.name} as a dedicated instance in the table{least}; {REFRESH}"
 
 
 def _spare(profile: Profile, offer: Offer, replicas: int) -> int:

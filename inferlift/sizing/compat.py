@@ -35,7 +35,7 @@ def checks(
     known; `regions_offering`: where the type can really be had (prices.regions_offering), for the next step.
     """
     operations = profile.operations
-    found = [weights(gpu, profile.model.weight_format), cache_of(gpu, profile.model.kv_format)]
+    found = [weights(gpu, profile.model.weight_format), *reader(profile), cache_of(gpu, profile.model.kv_format)]
     if gpu is not None:
         found += [
             toolkit(gpu, cuda),
@@ -45,6 +45,8 @@ def checks(
     found += [
         residency(operations, offer, regions_offering),
         offered(offer, regions_offering),
+        *tenancy(profile, offer),
+        *failure_domain(operations, offer),
         surge(hosts, operations),
         quota(offer, hosts, operations, spot=spot),
     ]
@@ -70,6 +72,21 @@ def weights(gpu: Gpu | None, name: str | None) -> CompatCheck:
     return _capability(
         label, gpu, name, told.min_compute, told.min_compute_slow, "weights are unpacked first", told.source
     )
+
+
+def reader(profile: Profile) -> list[CompatCheck]:
+    """Whether the server reads files of that format: llama.cpp reads GGUF and nothing else, most others no GGUF."""
+    kind, name = profile.server.kind, profile.model.weight_format
+    if name is None or kind not in _table()["readers"]:
+        return []
+    told, label = _table()["readers"][kind], "server"
+    if name in told["reads"]:
+        return [CompatCheck(name=label, verdict="pass", detail=f"{kind} reads {name}", source=told["source"])]
+    step = f"use one of {', '.join(told['reads'])}, or another server.kind"
+    if name in told.get("tries", ()):
+        return [_unknown(label, f"{kind} reads {name} as an experiment only", step, told["source"])]
+    detail = f"{kind} does not read {name}"
+    return [CompatCheck(name=label, verdict="fail", detail=detail, next_step=step, source=told["source"])]
 
 
 def cache_of(gpu: Gpu | None, name: str | None) -> CompatCheck:
@@ -188,6 +205,33 @@ def offered(offer: Offer, regions_offering: tuple[str, ...] = ()) -> CompatCheck
         return _unknown(label, f"whether {offer.region} has {offer.name} is not known", ask)
     step = f"it is offered in: {', '.join(regions_offering)}" if regions_offering else _OTHER_TYPE
     return CompatCheck(name=label, verdict="fail", detail=f"{offer.region} has no {offer.name}", next_step=step)
+
+
+def tenancy(profile: Profile, offer: Offer) -> list[CompatCheck]:
+    """Hardware of one customer's own: what the price is made of, or that it is not known."""
+    if profile.operations.tenancy != "dedicated" or offer.region is None:
+        return []
+    how = f"{offer.name} as dedicated instances: a rate of their own, and a fee for the region while one runs there"
+    if offer.usd_dedicated_per_hour is not None:
+        return [CompatCheck(name="tenancy", verdict="pass", detail=how, source=offer.dedicated_source)]
+    return [_unknown("tenancy", f"{how}; the rate is not known", "./invoke prices --refresh")]
+
+
+def failure_domain(operations: Operations, offer: Offer) -> list[CompatCheck]:
+    """Whether hosts can be spread so that a zone may fail, where that is asked for."""
+    if operations.failure_domain != "zone":
+        return []
+    label = "failure domain"
+    if not offer.zones:
+        why = (
+            f"in which zones {offer.name} can be had is not known" if offer.region else "the hosts' sites are not told"
+        )
+        return [_unknown(label, why, "spread the hosts over two sites that fail apart, or set failure_domain: host")]
+    told = f"{offer.region} has {offer.name} in {', '.join(offer.zones)}"
+    if len(offer.zones) > 1:
+        return [CompatCheck(name=label, verdict="pass", detail=told, source=offer.source)]
+    step = "another type, another region (operations.regions), or operations.failure_domain: host"
+    return [CompatCheck(name=label, verdict="fail", detail=f"{told} alone: it fails with that zone", next_step=step)]
 
 
 def surge(hosts: int, operations: Operations) -> CompatCheck:

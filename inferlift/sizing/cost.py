@@ -60,6 +60,7 @@ class CostInputs:
     address_hour: Priced = UNPRICED
     balancers: int = 0
     balancer_hour: Priced = UNPRICED
+    region_hour: Priced | None = None  # fee of the region for dedicated instances; None: there are none
 
 
 def costs(inputs: CostInputs) -> Costs:
@@ -188,6 +189,8 @@ def _small(inputs: CostInputs) -> list[CostLine]:
     if inputs.balancers:
         amount = inputs.balancers * HOURS_A_MONTH
         found.append(_line(inputs, "load balancer", inputs.balancer_hour, amount, f"{inputs.balancers} * 730 h"))
+    if inputs.region_hour is not None:
+        found.append(_line(inputs, "dedicated fee", inputs.region_hour, HOURS_A_MONTH, "1 region * 730 h"))
     return found
 
 

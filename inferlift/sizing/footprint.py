@@ -6,6 +6,7 @@ Every formula and its sources: docs/sizing-memory.md. Engines' own figures: engi
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal
 
 from inferlift.profile import Model, Server
@@ -33,16 +34,32 @@ def kv_bytes_per_token(model: Model, layout: Layout | int = 1) -> int:
     return math.ceil(_kv_values(model, layout.tensor) * kv_layers(model, layout.pipeline) * model.kv_bits / 8)
 
 
+def kv_layers(model: Model, pipeline: int) -> int:
+    """Layers with keys and values on the stage that has most."""
+    return max(full + windowed for full, windowed in keeping(model, pipeline))
+
+
+def keeping(model: Model, pipeline: int) -> tuple[tuple[int, int], ...]:
+    """Of each stage: layers that keep all keys and values, and layers that keep those of their window.
+
+    A profile says how many there are, and by `window_place` where the windowed ones lie. Layers of two kinds are
+    spread as models do it: of L layers with F of the rarer kind, every (L // F)-th is one of them.
+    """
+    kept = model.layers if model.kv_layers is None else model.kv_layers
+    windowed = min(model.window_layers or kept, kept) if model.attention == "sliding" else 0
+    return _keeping(model.layers, kept, windowed, model.window_place, pipeline)
+
+
 def parts_of(
     model: Model, server: Server, used: Engine, gpu: Gpu | None, layout: Layout, sessions: int, context: int
 ) -> Parts:
     """All parts on the fullest GPU and what the engine may take there; unchecked, see memory.need."""
-    weights, vision = _weights(model, used, layout, gpu)
+    weights, vision, kv = _fullest(model, server, used, gpu, layout, sessions, context)
     activations = _activations(model, server, used, layout, sessions, context)
     parts: Parts = {
         "weights": weights,
         "vision": vision,
-        "kv": _kv(model, server, used, layout, sessions, context),
+        "kv": kv,
         "activations": int(assumed("gpu_overhead_bytes")) if activations is None and gpu else activations or 0,
         "graphs": used.graphs if server.graphs and gpu else 0,
         "runtime": used.runtime if gpu else int(assumed("cpu_overhead_bytes")),
@@ -50,12 +67,6 @@ def parts_of(
     }
     parts["available"] = _available(server, used, gpu, parts)
     return parts
-
-
-def kv_layers(model: Model, pipeline: int) -> int:
-    """Layers with keys and values on the stage that has most."""
-    kept = model.layers if model.kv_layers is None else model.kv_layers
-    return math.ceil(kept / pipeline)
 
 
 def tiles(model: Model, used: Engine, gpu: Gpu | None, tensor: int) -> int:
@@ -90,47 +101,90 @@ def _kv_values(model: Model, tensor: int) -> int:
     return 2 * math.ceil(model.kv_heads / tensor) * model.head_dim
 
 
-def _kv(model: Model, server: Server, used: Engine, layout: Layout, sessions: int, context: int) -> int:
-    """Bytes of all sessions, their contexts rounded up to blocks."""
+@lru_cache(maxsize=1024)
+def _keeping(layers: int, kept: int, windowed: int, place: str, pipeline: int) -> tuple[tuple[int, int], ...]:
+    with_kv = _spread(layers, kept)
+    if place == "spread":
+        full = {with_kv[at] for at in _spread(kept, kept - windowed)}
+    else:
+        full = set(with_kv[windowed:] if place == "first" else with_kv[: kept - windowed])
+    found, start = [], 0
+    for count in _stages(layers, pipeline):
+        here = [layer for layer in with_kv if start <= layer < start + count]
+        found.append((sum(layer in full for layer in here), sum(layer not in full for layer in here)))
+        start += count
+    return tuple(found)
+
+
+def _spread(layers: int, some: int) -> list[int]:
+    """Which of so many layers are of a kind that there are `some` of: every n-th, as far as they go."""
+    if some <= 0 or layers <= 0:
+        return []
+    if some >= layers:
+        return list(range(layers))
+    rare = min(some, layers - some)
+    every = layers // rare
+    at = {number * every - 1 for number in range(1, rare + 1)}
+    return sorted(at) if rare == some else [layer for layer in range(layers) if layer not in at]
+
+
+def _fullest(
+    model: Model, server: Server, used: Engine, gpu: Gpu | None, layout: Layout, sessions: int, context: int
+) -> tuple[int, int, int]:
+    """Bytes of weights, of the vision encoder and of all sessions' keys and values on a GPU of the fullest stage."""
+    weights, vision = _weights(model, used, layout, gpu)
+    caches = _kv(model, server, used, layout, sessions, context)
+    fullest = max(range(len(caches)), key=lambda stage: (weights[stage] + caches[stage], caches[stage]))
+    return weights[fullest], vision, caches[fullest]
+
+
+def _kv(model: Model, server: Server, used: Engine, layout: Layout, sessions: int, context: int) -> list[int]:
+    """Bytes of all sessions on a GPU of each stage, their contexts rounded up to blocks."""
     tokens = math.ceil(context / used.block_tokens) * used.block_tokens
-    layers = kv_layers(model, layout.pipeline)
     per_layer = _kv_values(model, layout.tensor) * model.kv_bits / 8
-    if model.attention != "sliding" or not server.hybrid_kv:
-        return math.ceil(per_layer * layers * tokens * sessions)
-    windowed = min(math.ceil((model.window_layers or model.layers) / layout.pipeline), layers)
-    # A windowed layer keeps its window and the chunk that is being worked on.
+    # A windowed layer keeps its window and the chunk that is being worked on, where the server tells them apart.
     chunk = min(server.max_batched_tokens or used.chunk_tokens, context)
     seen = math.ceil(min((model.window or 0) + chunk, tokens) / used.block_tokens) * used.block_tokens
-    return math.ceil(per_layer * sessions * ((layers - windowed) * tokens + windowed * min(seen, tokens)))
+    windowed_tokens = min(seen, tokens) if server.hybrid_kv else tokens
+    return [
+        math.ceil(per_layer * sessions * (full * tokens + windowed * windowed_tokens))
+        for full, windowed in keeping(model, layout.pipeline)
+    ]
 
 
-def _table(model: Model) -> int | None:
-    """Bytes of the token table; the head is as large. None where its size is not known."""
+def _table(model: Model, used: Engine) -> int:
+    """Bytes of the token table; the head is as large. 0 where its size is not known: it lies with the layers then.
+
+    An engine that keeps it in the host's memory reads files of one average (GGUF), whose table is no exception.
+    """
     if model.vocab is None or model.hidden is None:
-        return None
+        return 0
     form = weight_format(model.weight_format)
-    bits = max(16.0, model.weight_bits) if form and form.keeps_16 else model.weight_bits
+    kept = form is not None and form.keeps_16 and not used.host_embeddings
+    bits = max(16.0, model.weight_bits) if kept else model.weight_bits
     return math.ceil(model.vocab * model.hidden * bits / 8)
 
 
-def _weights(model: Model, used: Engine, layout: Layout, gpu: Gpu | None) -> tuple[int, int]:
-    """Bytes of weights and of the vision encoder on the fullest GPU, stage by stage."""
+def _weights(model: Model, used: Engine, layout: Layout, gpu: Gpu | None) -> tuple[list[int], int]:
+    """Bytes of weights on a GPU of each stage, and of the vision encoder on every GPU."""
     whole = weights_bytes(model) + tiles(model, used, gpu, layout.tensor)
     form = weight_format(model.weight_format)
-    vision_bits = 16.0 if form and form.keeps_16 else model.weight_bits
-    vision = math.ceil((model.vision_parameters or 0) * vision_bits / 8)
-    table = _table(model)
+    encoder = model.vision_parameters or 0
+    vision = math.ceil(encoder * model.weight_bits / 8)
+    # at 16 bit where the format leaves it alone and the declared average has room for that
+    if form and form.keeps_16 and encoder * 2 < whole:
+        vision = max(vision, encoder * 2)
     tied = model.tied_embeddings is True
-    if table is None or whole - vision < (table if tied else 2 * table):
-        return math.ceil((whole - vision) / layout.gpus), math.ceil(vision / layout.tensor)
-    body = whole - vision - (table if tied else 2 * table)
-    counts = _stages(model.layers, layout.pipeline) if model.layers else [1]
+    counts = _stages(model.layers, layout.pipeline) if model.layers else [1] * layout.pipeline
+    # where the declared average leaves less than the format would keep at 16 bit, there is no more than that
+    table = min(_table(model, used), max(whole - vision, 0) // (1 if tied else 2))
+    body = whole - vision - table * (1 if tied else 2)
     first = 0 if used.host_embeddings and gpu is not None and not tied else table
-    sizes = [body * count / max(model.layers, 1) for count in counts]
+    sizes = [body * count / max(sum(counts), 1) for count in counts]
     sizes[0] += first
     if not tied or len(sizes) > 1:
         sizes[-1] += table
-    return math.ceil(max(sizes) / layout.tensor), math.ceil(vision / layout.tensor)
+    return [math.ceil(size / layout.tensor) for size in sizes], math.ceil(vision / layout.tensor)
 
 
 def _activations(model: Model, server: Server, used: Engine, layout: Layout, sessions: int, context: int) -> int | None:

@@ -13,7 +13,16 @@ from inferlift.artifacts import Memory
 from inferlift.errors import DeclarationError
 from inferlift.profile import Model, Server
 from inferlift.sizing.engines import Engine, engine
-from inferlift.sizing.footprint import Part, Parts, kv_bytes_per_token, kv_layers, parts_of, tiles, weights_bytes
+from inferlift.sizing.footprint import (
+    Part,
+    Parts,
+    keeping,
+    kv_bytes_per_token,
+    kv_layers,
+    parts_of,
+    tiles,
+    weights_bytes,
+)
 from inferlift.sizing.hardware import Gpu, Layout, assumed, assumptions
 
 __all__ = [
@@ -71,22 +80,24 @@ def need(
     where the model cannot be split so, the context is beyond the model, or the GPU lacks the KV format.
     """
     _possible(model, gpu, layout, sessions, context)
-    used = engine(engine_name or server.kind)
+    used = engine(engine_name or server.engine)
     parts = parts_of(model, server, used, gpu, layout, sessions, context)
     return Need(**parts, lines=_lines(model, server, used, gpu, layout, sessions, context, parts))  # type: ignore[arg-type]
 
 
-def most_sessions(model: Model, server: Server, gpu: Gpu, layout: Layout, context: int) -> int:
-    """How many sessions of `context` tokens fit at once; 0 where not even one does."""
+def most_sessions(
+    model: Model, server: Server, gpu: Gpu, layout: Layout, context: int, limit: int = MOST_SESSIONS
+) -> int:
+    """How many sessions of `context` tokens fit at once, at most `limit`; 0 where not even one does."""
     _possible(model, gpu, layout, 1, context)
-    used = engine(server.kind)
-    return _most(lambda count: _fits(model, server, used, gpu, layout, count, context), MOST_SESSIONS)
+    used = engine(server.engine)
+    return _most(lambda count: _fits(model, server, used, gpu, layout, count, context), limit)
 
 
 def longest_context(model: Model, server: Server, gpu: Gpu, layout: Layout, sessions: int) -> int:
     """How many tokens each of `sessions` can have, at most the model's; 0 where none fits."""
     _possible(model, gpu, layout, sessions, min(model.context, 1))
-    used = engine(server.kind)
+    used = engine(server.engine)
     return _most(lambda tokens: _fits(model, server, used, gpu, layout, sessions, tokens), model.context)
 
 
@@ -204,7 +215,7 @@ def _lines(
     each = kv_bytes_per_token(model, layout)
     lines.append(f"{_kv_line(model, layout)} = {each} bytes{shared}")
     whole = model.attention != "sliding" or not server.hybrid_kv
-    how = f"{each} bytes * " if whole else f"windows of {model.window} tokens in some layers, "
+    how = f"{each} bytes * " if whole else f"{_mix(model, layout)} with a window of {model.window} tokens, "
     lines.append(f"KV: {how}{sessions} sessions * {context} tokens in blocks of {used.block_tokens} = {of('kv')}")
     chunk = server.max_batched_tokens or used.chunk_tokens
     lines.append(f"activations: {of('activations')} (prompts in chunks of {chunk} tokens, {sessions} sessions sampled)")
@@ -230,6 +241,12 @@ def _kv_line(model: Model, layout: Layout) -> str:
         return f"KV a token: {layers} layers * ({model.kv_lora_rank} latent + {model.rope_dim} rope) * {bits}"
     heads = math.ceil(model.kv_heads / layout.tensor)
     return f"KV a token: 2 * {layers} layers * {heads} kv heads * {model.head_dim} head_dim * {bits}"
+
+
+def _mix(model: Model, layout: Layout) -> str:
+    """Layers of the stage that keeps most."""
+    full, windowed = max(keeping(model, layout.pipeline))
+    return f"{full} layers in full, {windowed}"
 
 
 def _gib(count: int) -> str:

@@ -23,16 +23,17 @@ from inferlift.profile import Profile
 from inferlift.sizing import batching, compat, hardware, image_tokens
 from inferlift.sizing.capacity import day_curve, mean_rps, peak_rps, to_answer
 from inferlift.sizing.chain import Question, chain
-from inferlift.sizing.choice import COST, Row, Terms, compare, preference, result, row
+from inferlift.sizing.choice import COST, NOT_NAMED, ZONES, Row, Terms, compare, preference, result, row
 from inferlift.sizing.copies import Known
 from inferlift.sizing.cost import mean_of_day
 from inferlift.sizing.memory import most_sessions, weights_bytes
+from inferlift.sizing.notes import notes
 from inferlift.sizing.reach import TOKENS_PER_S, Served, context_of, image_context
 from inferlift.sizing.variants import variants
 from inferlift.sizing.verdict import Service, nearest, software, threshold, verdict
 from inferlift.sizing.vision import service_time
 
-UNITS = {"p95_ttft_ms": "ms", "p95_total_ms": "ms", "min_tokens_per_s": "tokens/s"}
+UNITS = {"p95_ttft_ms": "ms", "p95_total_ms": "ms", "min_tokens_per_s": "tokens/s", ZONES: "zones"}
 
 
 def size(
@@ -92,7 +93,7 @@ def size(
         cost_per_hour=best.cost_per_hour,
         cost_per_1000=best.per_1000,
         currency=profile.budget.currency,
-        notes=_notes(profile, peak, answered, mean, best),
+        notes=notes(profile, peak, answered, mean, best),
         mean_rps=mean,
         region=best.offer.region,
         sold_as=best.sold_as,
@@ -166,11 +167,17 @@ def _countable_images(profile: Profile) -> None:
 
 def _fits_nowhere(profile: Profile, rows: Sequence[Row]) -> DeclarationError:
     grouped: dict[str, list[str]] = {}
+    other = {found.offer.gpu or "cpu" for found in rows if found.why.endswith(NOT_NAMED)}
     for found in rows:
-        grouped.setdefault(found.why, []).append(found.name)
+        if not found.why.endswith(NOT_NAMED):
+            grouped.setdefault(found.why, []).append(found.name)
     # what is too small says more than what was left out
     ordered = sorted(grouped.items(), key=lambda pair: not pair[0].startswith("needs"))
     told = [f"{names[0]}{' and others' if len(set(names)) > 1 else ''}: {why}" for why, names in ordered]
+    if other:
+        asked = ", ".join(profile.operations.hardware)
+        which = "the others have" if told else f"no offer has {asked}; there are"
+        told.append(f"{which} {', '.join(sorted(other))}, not among operations.hardware ({asked})")
     return DeclarationError(
         f"{profile.model.name} fits no offer of the target {profile.target}",
         why="; ".join(told[:5]) + (f"; and {len(told) - 5} more reasons" if len(told) > 5 else ""),
@@ -202,7 +209,7 @@ def _unreachable(profile: Profile, rows: Sequence[Row], best: Row) -> tuple[Unre
     """Targets the choice misses, each with the nearest that any offer reaches."""
     found = []
     for key, wanted, _ in best.misses:
-        near = nearest(rows, key, better_is_more=key == TOKENS_PER_S)
+        near = nearest(rows, key, better_is_more=key in (TOKENS_PER_S, ZONES))
         unit = f"{profile.budget.currency}/1000" if key == COST else UNITS.get(key, "hosts")
         found.append(
             Unreachable(
@@ -288,7 +295,9 @@ def _batching(profile: Profile, best: Row, answered: Figure) -> Any:
     if served.gpu is None or served.sessions is None:
         return None
     fits = most_sessions(profile.model, profile.server, served.gpu, served.layout, context_of(profile))
-    return batching.for_llm(profile.server.kind, fits=max(1, fits), needed=served.sessions, context=context_of(profile))
+    return batching.for_llm(
+        profile.server.engine, fits=max(1, fits), needed=served.sessions, context=context_of(profile)
+    )
 
 
 def _checks(profile: Profile, best: Row, offers: Sequence[Offer]) -> tuple[CompatCheck, ...]:
@@ -320,39 +329,3 @@ def _chain(profile: Profile, best: Row, answered: Figure) -> Chain | None:
             busy=share / each if share is not None and each else None,
         )
     )
-
-
-def _notes(profile: Profile, peak: Figure, answered: Figure, mean: Figure | None, best: Row) -> tuple[str, ...]:
-    notes = [f"peak: {peak.source}", f"rate of one replica ({best.rate.basis}): {best.rate.source}"]
-    asked, deadline = profile.requests, profile.targets.acceptance_deadline_s
-    if answered is not peak:
-        notes.append(f"to be answered: {answered.value or 0:.3g} requests/s, {answered.source}")
-    if deadline is not None:
-        notes.append(f"{asked.in_flight_peak} in flight must be answered within {deadline:g} s: counted in")
-    if answered.value is not None:
-        notes.append(f"replicas: {answered.value:.3g} requests/s / {best.rate.value or 0:.3g} -> {best.replicas},"
-                     f" plus {best.spare} spare")  # fmt: skip
-    if best.cost_per_hour.value is not None and peak.value:
-        if mean is None:
-            notes.append("cost per 1000 is at the peak rate: the logs span less than a day, the real mean is not known")
-        else:
-            least = best.cost_per_hour.value / (peak.value * 3600) * 1000
-            notes.append(f"at the peak rate 1000 requests would cost {least:.4f} {profile.budget.currency}")
-    if best.served is not None and best.served.sessions is not None:
-        room = best.served.sessions * best.served.copies * best.replicas
-        if asked.in_flight_peak > room:
-            notes.append(f"{asked.in_flight_peak - room} of {asked.in_flight_peak} in flight wait at the gateway")
-    if asked.sessions is not None and best.served is not None and best.served.gpu is not None and best.served.need:
-        fits = most_sessions(
-            profile.model, profile.server, best.served.gpu, best.served.layout, context_of(profile)
-        ) * best.served.copies * best.replicas  # fmt: skip
-        kept = min(fits, asked.sessions)
-        notes.append(
-            f"the context of {kept} of {asked.sessions} open conversations stays in GPU memory between requests"
-        )
-    if profile.operations.reservation in ("1y", "3y") and best.sold_as != "reserved":
-        notes.append(f"no price of a {profile.operations.reservation} reservation is known: priced {best.sold_as}")
-    if best.served is not None and best.served.beyond:
-        notes.append(f"the prediction goes beyond what it was fitted on: {best.served.beyond}")
-    notes.append("costs are of compute alone: no disks, addresses, traffic or load balancer")
-    return tuple(notes)

@@ -26,12 +26,13 @@ def lines(plan: Sizing, *, explain: bool = False) -> list[str]:
     least = costs.at_least if costs is not None and per_1000.value is not None else ""
     if not least and plan.mean_rps is None and per_1000.value is not None:
         least = "at least "  # at the peak rate, since nothing tells the mean
-    said.append(f"cost       {least}{_money(per_1000)}; hosts alone {_money(plan.cost_per_hour)}")
+    listed = "declared" if plan.sold_as == "owned" else "listed prices"
+    said.append(f"cost       {least}{_money(per_1000, listed)}; hosts alone {_money(plan.cost_per_hour, listed)}")
     for one in plan.unreachable:
         near = "nobody can tell" if one.nearest is None else f"{number(one.nearest)} {one.unit} ({one.where})"
         said.append(f"out of reach  {one.target} {one.wanted:g} {one.unit}; the nearest that an offer reaches: {near}")
     for other in plan.alternatives:
-        said.append(f"instead    {other.name}: {_money(other.per_1000)}; {other.why}")
+        said.append(f"instead    {other.name}: {_money(other.per_1000, listed)}; {other.why}")
     said += [f"software   {line}" for line in plan.software]
     said += _offers(plan)
     if explain:
@@ -161,5 +162,8 @@ def _figure(found: Figure) -> str:
     return f"unknown ({found.source})" if found.value is None else f"{number(found.value)} {found.unit} ({found.basis})"
 
 
-def _money(found: Figure) -> str:
-    return f"unknown {found.unit}" if found.value is None else f"{number(found.value)} {found.unit} ({found.basis})"
+def _money(found: Figure, listed: str) -> str:
+    """`listed`: whose a price is that nobody measured or assumed."""
+    if found.value is None:
+        return f"unknown {found.unit}"
+    return f"{number(found.value)} {found.unit} ({listed if found.basis == 'declared' else found.basis})"

@@ -37,7 +37,7 @@ def tco(inputs: TcoInputs, assumed: Mapping[str, TcoAssumption]) -> Tco:
     _check(inputs)
     a = {name: row.value for name, row in assumed.items()}
     found = ways(inputs, a)
-    options = sorted((_option(inputs, a, way, parts) for way, parts in found.items()), key=_by_total)
+    options = sorted((_option(inputs, assumed, way, parts) for way, parts in found.items()), key=_by_total)
     cheapest = _cheapest(found)
     best = next((option for option in options if option.way == cheapest), None)
     saving = None
@@ -63,8 +63,8 @@ def tco(inputs: TcoInputs, assumed: Mapping[str, TcoAssumption]) -> Tco:
     )
 
 
-def lines(found: Tco) -> list[str]:
-    """What a terminal shows."""
+def lines(found: Tco, *, explain: bool = False) -> list[str]:
+    """What a terminal shows; `explain` lists the assumptions too."""
     said = [f"over {found.years:g} years, in {found.currency}"]
     widest = max(len(option.way) for option in found.options)
     for option in found.options:
@@ -100,9 +100,14 @@ def lines(found: Tco) -> list[str]:
         less = found.saving_monthly.value
         said.append(f"the cheapest way {'saves' if less >= 0 else 'costs'} {abs(less):,.0f} a month against it")
     said += list(found.notes)
-    said.append("assumptions (change them in the profile's tco section):")
+    own = sum(row.declared for row in found.assumptions)
+    count = f"{len(found.assumptions)} assumptions, {own} of them the profile's own (its tco section changes them)"
+    if not explain:
+        return [*said, f"{count}; --explain lists them, inferlift/sizing/tco.yaml has them"]
+    said.append(f"{count}:")
     for row in found.assumptions:
-        said.append(f"  {row.name} {row.value:.6g} {row.unit}: {row.source}")
+        apart = "" if row.low is None or row.high is None else f" ({row.low:g} to {row.high:g})"
+        said.append(f"  {row.name} {row.value:.6g}{apart} {row.unit}: {row.source}")
     return said
 
 
@@ -117,8 +122,8 @@ def figures(found: Tco) -> dict[str, float | int | None]:
     return said
 
 
-def _option(inputs: TcoInputs, a: Values, way: Way, parts: Sequence[Part]) -> TcoOption:
-    months = a["years"] * 12
+def _option(inputs: TcoInputs, assumed: Mapping[str, TcoAssumption], way: Way, parts: Sequence[Part]) -> TcoOption:
+    months = assumed["years"].value * 12
     total = _total(parts)
     prices = [price for name in _MAIN[way] if (price := getattr(inputs, name)).usd is not None]
     price = prices[0] if prices else getattr(inputs, _MAIN[way][0])
@@ -143,13 +148,28 @@ def _option(inputs: TcoInputs, a: Values, way: Way, parts: Sequence[Part]) -> Tc
         ),
         lines=tuple(TcoLine(name=part.name, total=part.total, formula=part.formula) for part in parts),
         missing=tuple(part.name for part in parts if part.total is None),
-        note=_note(price),
+        note="; ".join(filter(None, [_note(price), _apart(inputs, assumed, way)])),
     )
 
 
 def _note(price: Priced) -> str:
     """Where the main price is from."""
     return f"price: {price.source}{f' ({price.date})' if price.date else ''}" if price.usd is not None else ""
+
+
+def _apart(inputs: TcoInputs, assumed: Mapping[str, TcoAssumption], way: Way) -> str:
+    """From what to what the total goes where the price itself is an assumption with a range."""
+    row = assumed["cloud_reserved_discount"]
+    if way != "cloud reserved" or inputs.reserved_host_hour.usd is not None or row.low is None or row.high is None:
+        return ""
+    a = {name: one.value for name, one in assumed.items()}
+    low, high = (_total(ways(inputs, {**a, row.name: share})["cloud reserved"]) for share in (row.high, row.low))
+    if low is None or high is None:
+        return ""
+    return (
+        f"no reserved price is known: {row.value:.0%} less than on demand is assumed; {row.low:.0%} to {row.high:.0%}"
+        f" less would be {high:,.0f} to {low:,.0f}"
+    )
 
 
 def _total(parts: Sequence[Part]) -> float | None:

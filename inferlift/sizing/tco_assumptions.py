@@ -49,8 +49,16 @@ def assumptions(
             unit=f"{currency} per {row['unit']}" if money else row["unit"],
             source="declared: profile, tco section" if name in declared else row["source"],
             declared=name in declared,
+            low=None if name in declared else row.get("low"),
+            high=None if name in declared else row.get("high"),
         )
     return found
+
+
+def reserved_range() -> tuple[float, float, str]:
+    """Shares off the price on demand that reservations usually give, and where that is from."""
+    row = _table()["cloud_reserved_discount"]
+    return float(row["low"]), float(row["high"]), str(row["source"])
 
 
 def highest(name: str) -> float:

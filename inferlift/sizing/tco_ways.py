@@ -30,6 +30,7 @@ class TcoInputs:
     server: Priced = UNPRICED  # one host to buy
     rented_gpu_hour: Priced = UNPRICED  # one GPU
     cloud_host_hour: Priced = UNPRICED
+    cloud_region_hour: Priced | None = None  # fee of the region for dedicated instances; None: there are none
     reserved_host_hour: Priced = UNPRICED  # unpriced: the price on demand less the assumed discount
     api_in: Priced = UNPRICED  # a million input tokens
     api_out: Priced = UNPRICED
@@ -208,6 +209,11 @@ def _cloud(inputs: TcoInputs, a: Values, months: float, price: Priced, share: fl
         total = None if out is None else inputs.egress_gb_month * out * months
         said = "unknown" if out is None else f"{out:.4g}"
         parts.append(Part("egress", total, f"{inputs.egress_gb_month:g} GB a month * {said} * {months:g}"))
+    if inputs.cloud_region_hour is not None:
+        fee = _in(inputs, inputs.cloud_region_hour)
+        total = None if fee is None else fee * HOURS_A_MONTH * share * months
+        said = "unknown" if fee is None else f"{fee:.4g}"
+        parts.append(Part("dedicated fee", total, f"1 region * {said} * 730 h * {share:g} * {months:g}"))
     return [*parts, _administration(a, a["admin_hours_cloud"] * inputs.hosts, months)]
 
 

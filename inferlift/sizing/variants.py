@@ -21,7 +21,7 @@ class Variant:
 def variants(profile: Profile) -> list[Variant]:
     """The formats with fewer bits that the server could take; none for a model without token output."""
     model = profile.model
-    if profile.server.kind != "vllm" or model.weight_format is None or not model.layers:
+    if profile.server.engine != "vllm" or model.weight_format is None or not model.layers:
         return []
     found = []
     for name in FEWER.get(model.weight_format, ()):

@@ -12,7 +12,7 @@ import yaml
 from inferlift.artifacts import Evidence, Figure
 from inferlift.artifacts.sizing import Verdict
 from inferlift.profile import Profile
-from inferlift.sizing.choice import COST, Row, miss
+from inferlift.sizing.choice import COST, ZONES, Row, miss
 
 # What decides for itself; bill and GPU use add reasons but cannot decide "stay" by being unknown.
 MANY_HOSTS = 1000
@@ -134,6 +134,8 @@ def nearest(rows: Sequence[Row], key: str, better_is_more: bool) -> tuple[float,
         if row.served is None:
             continue
         value = row.per_1000.value if key == COST else row.served.reached.get(key)
+        if key == ZONES:
+            value = float(len(row.offer.zones)) or None
         if value is not None:
             found.append((value, row))
     if not found:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from inferlift import ssh
@@ -13,19 +14,23 @@ from inferlift.artifacts import (
     Contract,
     Delivered,
     DesiredFleet,
+    Endpoint,
+    Evidence,
     Fleet,
     Host,
-    HostGroup,
     Images,
+    Offer,
     Service,
     Sizing,
     Status,
     Transfer,
     World,
 )
-from inferlift.errors import CheckFailed
+from inferlift.errors import CheckFailed, Refusal
 from inferlift.ledger import Intent, now
 from inferlift.secret import resolve
+from inferlift.stages._common import protocol, server_wheels
+from inferlift.stages._plan import planned
 from inferlift.stages.base import Context, Settled, moved
 from inferlift.tree import tree_digest
 
@@ -41,33 +46,59 @@ def desired(ctx: Context, **floors: int) -> DesiredFleet:
 
 
 def document(ctx: Context, floors: dict[str, int]) -> DesiredFleet:
-    if ctx.profile.target == "static":
-        return _own_document(ctx, floors)
-    lab = ctx.profile.lab
-    assert lab is not None  # noqa: S101 - place() refuses other targets
-    small = 384 * 2**20
-    return DesiredFleet(
-        label=f"{ctx.owner}/fleet",
-        groups=(
-            HostGroup(role="gateway", count=1, cpus=1.0, memory_bytes=small),
-            HostGroup(
-                role="model", count=max(floors.values(), default=1), cpus=lab.model_cpus,
-                memory_bytes=lab.model_memory_mb * 2**20,
-            ),
-            HostGroup(role="monitor", count=1, cpus=0.5, memory_bytes=small),
-        ),
-        floors=floors,
-    )  # fmt: skip
+    from inferlift import provision
+
+    return provision.fleet_document(ctx.profile, lambda: sized(ctx), f"{ctx.owner}/fleet", floors)
 
 
-def _own_document(ctx: Context, floors: dict[str, int]) -> DesiredFleet:
-    """Of the hosts that exist, those of the kind that the sizing chose."""
-    from inferlift.provision.static import plan as own
+def sized(ctx: Context) -> Sizing:
+    """The sizing of its stage; before that has run, what it would say."""
+    return ctx.optional("size", Sizing) or planned(ctx.profile, ctx.optional("audit", Evidence))
 
-    sizing = ctx.optional("size", Sizing)
-    return own.document(
-        ctx.profile, choice=sizing.choice if sizing else None, label=f"{ctx.owner}/fleet", floors=floors
-    )
+
+def lift_expiry(ctx: Context) -> None:
+    """Before the first user is moved: nothing of the fleet may end by itself any more, and that is read back.
+
+    Raises CheckFailed naming what still expires. Asked of the world each time: a kill may have been in between.
+    """
+    known = ctx.ledger.document("expiry")
+    if known is None:
+        return  # nothing of this fleet was ever to end by itself
+    from inferlift import provision
+
+    with ctx.intent("expiry", f"{ctx.owner}/fleet", {"expiry": known["at"]}, {"expiry": None}):
+        provision.lift_expiry(desired(ctx), ctx.folder, ctx.tools(), ctx.say)
+    ctx.ledger.set_document("expiry", {"at": None})
+
+
+def _expiring(ctx: Context, wanted: DesiredFleet) -> DesiredFleet:
+    """With the proof of concept's expiry, until it was lifted."""
+    from inferlift import provision
+
+    known = ctx.ledger.document("expiry")
+    if known is not None and known["at"] is None:
+        return wanted
+    at = provision.expires(wanted, known["at"] if known else None, datetime.now(UTC))
+    if at is not None:
+        ctx.ledger.set_document("expiry", {"at": at})
+    return provision.expiring(wanted, at)
+
+
+def _affordable(ctx: Context, wanted: DesiredFleet) -> None:
+    """What the account says before more hosts are made than there are. Raises Refusal with all that is missing."""
+    from inferlift import provision
+
+    body = ctx.ledger.document("service")
+    count = sum(g.count for g in wanted.groups)
+    if body is not None and len(body["fleet"]["hosts"]) >= count > 0:
+        return
+    bad = [c for c in provision.check_before_spending(wanted, ctx.say) if not c.ok]
+    if bad:
+        raise Refusal(
+            "the account is not ready for this fleet",
+            why="; ".join(f"{c.name}: {c.detail}" for c in bad),
+            next_command=f"mend that, then ./invoke plan --profile {ctx.profile.name} (asks all of it again)",
+        )
 
 
 def strip(ctx: Context) -> None:
@@ -85,15 +116,18 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
     """Hosts, then data where users already rely on it, then configuration, then real completions in a row."""
     from inferlift import provision
 
+    _affordable(ctx, wanted)
     ctx.ledger.set_document("floors", wanted.floors)
     fleet = ctx.step(
         "provision",
-        lambda: provision.apply_fleet(wanted, ctx.folder, ctx.tools(), ctx.say),
+        lambda: provision.apply_fleet(_expiring(ctx, wanted), ctx.folder, ctx.tools(), ctx.say),
         Fleet,
         subject=wanted.label,
         before={"hosts": _names(ctx)},
         planned={g.role: g.count for g in wanted.groups},
     )
+    if not wanted.groups:
+        return _queue(ctx, fleet)
     moved_data = ctx.ledger.stage("migrate")
     if moved_data is not None and moved_data.status is Status.DONE:
         ctx.step(
@@ -104,6 +138,27 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
     how = configure_under_users if moved(ctx.ledger) else configure_fleet
     configured = ctx.step("configure", lambda: how(ctx, fleet), Configured, subject=fleet.label)
     service = _service(ctx, fleet, contract, configured)
+    ctx.ledger.set_document("service", service)
+    return service
+
+
+def queued(ctx: Context, what: str) -> str | None:
+    """Why a stage that is about hosts and users makes no sense where jobs wait in a queue; None where it does."""
+    return f"jobs wait in a queue: {what}" if ctx.profile.task == "batch" else None
+
+
+def _queue(ctx: Context, fleet: Fleet) -> Service:
+    """A queue has no hosts while there are no jobs: nothing to configure, nobody to answer."""
+    from inferlift import provision
+
+    name = fleet.stores.get("job queue", "")
+    checks = provision.verify_fleet(fleet, ctx.folder, ctx.tools())
+    if bad := [c for c in checks if not c.ok]:
+        raise CheckFailed("the queue does not take jobs", why="; ".join(f"{c.name}: {c.detail}" for c in bad))
+    service = Service(
+        fleet=fleet, configured=Configured(hosts={}, changed=0, seconds=0.0), contract=None, replicas=0,
+        endpoint=Endpoint(site=fleet.aws.sites[0].name if fleet.aws else "", address=name), checks=tuple(checks),
+    )  # fmt: skip
     ctx.ledger.set_document("service", service)
     return service
 
@@ -169,10 +224,12 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
     from inferlift.load import probe
 
     tools = ctx.tools()
+    if service.contract is None:
+        return provision.verify_fleet(service.fleet, ctx.folder, tools)
     parts = {
         "fleet:hosts": lambda: _as_planned(ctx, provision.verify_fleet(service.fleet, ctx.folder, tools)),
         "fleet:roles": lambda: configure.validate(service.fleet, ctx.path("fleet")),
-        "fleet:answers": lambda: [probe.once(target_of(ctx, service))],
+        "fleet:answers": lambda: [probe.once(target_of(ctx, service), protocol=protocol(ctx))],
     }
     for name, look in parts.items():
         ctx.start_probe(name, _guarded(name, look))
@@ -186,8 +243,19 @@ def _as_planned(ctx: Context, checks: list[Check]) -> list[Check]:
     return [c for c in checks if c.ok or c.name not in begun or "not part of what was made" not in c.detail]
 
 
+def destroy(ctx: Context, *, delete_data: bool = False) -> list[str]:
+    """All of the fleet; what holds data stays unless `delete_data`. Returns what is left by a new listing."""
+    from inferlift import provision
+
+    strip(ctx)
+    left = provision.destroy_fleet(f"{ctx.owner}/fleet", ctx.folder, ctx.tools(), ctx.say, delete_data=delete_data)
+    for document in ("floors", "service", "expiry"):
+        ctx.ledger.drop_document(document)
+    return left
+
+
 def settle_fleet(ctx: Context, intent: Intent) -> Settled:
-    if intent.action in ("provision", "destroy"):
+    if intent.action in ("provision", "destroy", "expiry"):
         from inferlift import provision
 
         provision.settle(ctx.folder, ctx.tools(), ctx.say)
@@ -204,6 +272,7 @@ def target_of(ctx: Context, service: Service, *, synthetic: bool = True) -> Any:
     from inferlift import configure
     from inferlift.load.target import from_contract
 
+    assert service.contract is not None  # noqa: S101 - stages that send requests are not for queues
     headers = {configure.SYNTHETIC_HEADER: resolve(keys(ctx)["synthetic_key"])} if synthetic else {}
     return from_contract(
         service.contract, address=service.endpoint.address, port=service.endpoint.port, extra_headers=headers,
@@ -258,11 +327,21 @@ def thaw(ctx: Context, *, copied: bool = True) -> None:
 
 def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), check: bool = False) -> Configured:
     """The playbook over all hosts of the fleet, or `only` some; a second run changes nothing."""
-    from inferlift import configure, toolchain
+    from inferlift import configure
 
-    toolchain.ensure(["wheels"], ctx.say)
+    wheels = server_wheels(ctx, ctx.profile.server.kind)
     folder = ctx.path("fleet")
     configure.fleet_certificates(folder / "tls", fleet)
+    sizing = ctx.optional("size", Sizing)
+    models = configure.model_variables(
+        ctx.profile,
+        fleet,
+        sizing,
+        offer=_offer(ctx, sizing),
+        secrets=keys(ctx),
+        root=ctx.root,
+        wheels=wheels,
+    )
     made = configure.fleet_variables(
         ctx.profile,
         fleet,
@@ -270,11 +349,25 @@ def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), che
         ctx.need("build", Images),
         secrets=keys(ctx),
         tls_folder=folder / "tls",
-        wheels=toolchain.wheels()[0].parent,
+        wheels=wheels,
+        workers=[h.name for copy in configure.clusters(fleet) for h in copy[1:]],
+        resolvers=_resolvers(ctx),
+        model_cost_per_hour=_model_cost(ctx),
     )
+    made = models.over(made)
     return configure.apply(
         fleet.hosts, "site.yml", made.variables, made.secrets, folder, ctx.say, limit=only, check=check
     )
+
+
+def _offer(ctx: Context, sizing: Sizing | None) -> Offer | None:
+    """What the plan chose, for its local disks; only hosts with GPUs are told of them."""
+    from inferlift.stages._plan import offers_of
+
+    if sizing is None or sizing.serving is None or sizing.serving.gpu is None:
+        return None
+    named = [one for one in offers_of(ctx.profile) if one.name == sizing.choice]
+    return next((one for one in named if one.region == sizing.region), None)
 
 
 def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
@@ -309,6 +402,19 @@ def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
     return done
 
 
+def _resolvers(ctx: Context) -> tuple[str, ...]:
+    """Name servers that the monitor asks for the users' name: in the lab the old world's."""
+    world = ctx.world()
+    return (world.resolver.address, world.authority.address) if world is not None else ()
+
+
+def _model_cost(ctx: Context) -> float | None:
+    """An hour of one model host by the plan; None where its price is unknown."""
+    sizing = ctx.optional("size", Sizing)
+    hour = sizing.cost_per_hour.value if sizing is not None else None
+    return None if sizing is None or hour is None else round(hour / (sizing.replicas + sizing.spare), 6)
+
+
 def keys(ctx: Context) -> dict[str, str]:
     """References to the fleet's own keys and password."""
     from inferlift import configure
@@ -335,7 +441,9 @@ def _service(ctx: Context, fleet: Fleet, contract: Contract, configured: Configu
     )
     checks = [
         *configure.validate(fleet, ctx.path("fleet")),
-        *probe.complete(target_of(ctx, draft), READY_COMPLETIONS, ctx.say, wait_s=READY_WITHIN_S),
+        *probe.complete(
+            target_of(ctx, draft), READY_COMPLETIONS, ctx.say, wait_s=READY_WITHIN_S, protocol=protocol(ctx)
+        ),
     ]
     bad = [c for c in checks if not c.ok and not c.skipped]
     if bad:

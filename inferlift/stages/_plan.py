@@ -106,16 +106,17 @@ def services_of(profile: Profile) -> list[Service]:
 def costs_of(profile: Profile, plan: Sizing, offer: Offer) -> Costs:
     """Everything that is billed by the month, part by part."""
     from inferlift.prices import extras
+    from inferlift.sizing.choice import alone
     from inferlift.sizing.cost import CostInputs, costs
 
     budget, hosts = profile.budget, plan.replicas + plan.spare
     mean = plan.mean_rps
     rate = plan.rate_per_replica
     capacity = rate.model_copy(update={"value": None if rate.value is None else rate.value * plan.replicas})
-    price, spot = plan.cost_per_hour.value, plan.sold_as == "spot"
+    price = plan.cost_per_hour.value
     host = Priced(
-        None if price is None else price * _usd_rate(profile) / hosts, offer.spot_source if spot else offer.source,
-        offer.spot_date if spot else offer.date, plan.cost_per_hour.basis,
+        None if price is None else price * _usd_rate(profile) / hosts, *_paid(profile, plan, offer),
+        plan.cost_per_hour.basis,
     )  # fmt: skip
     base = CostInputs(
         currency=budget.currency, usd_rate=_usd_rate(profile),
@@ -145,15 +146,28 @@ def costs_of(profile: Profile, plan: Sizing, offer: Offer) -> Costs:
                 "address_hour": on_top("address"),
                 "balancers": 1,
                 "balancer_hour": on_top("load balancer"),
+                "region_hour": on_top("dedicated fee") if alone(profile) else None,
             }
         )
     )
 
 
+def _paid(profile: Profile, plan: Sizing, offer: Offer) -> tuple[str, str]:
+    """Source and date of the price that the hosts are counted at."""
+    from inferlift.sizing.choice import alone
+
+    if alone(profile):
+        return offer.dedicated_source or "no price as a dedicated instance is known", offer.dedicated_date
+    if plan.sold_as == "spot":
+        return offer.spot_source, offer.spot_date
+    return offer.source, offer.date
+
+
 def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
     """Buy, lease, rent, cloud or a managed service over years, on the profile's and the tables' assumptions."""
-    from inferlift.prices import rentals, servers
+    from inferlift.prices import extras, rentals, servers
     from inferlift.sizing import hardware
+    from inferlift.sizing.choice import alone
     from inferlift.sizing.tco import TcoInputs, assumptions, tco
 
     told, usd_rate = profile.tco, _usd_rate(profile)
@@ -162,6 +176,10 @@ def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
     server = next((one for one in servers(gpu or "-") if one.gpus == offer.gpu_count), None)
     # with a residency, hosts whose place is not known are none
     rental = next((one for one in rentals(gpu or "-") if one.eu is True or not profile.operations.residency), None)
+    dedicated = profile.operations.tenancy == "dedicated"
+    if dedicated:
+        rental = None  # whether a rented host is shared with other customers is not told
+    fee = extras(offer.region)["dedicated fee"][0] if alone(profile) and offer.region else None
     api = next(iter(_apis(profile)), None)
     mean = plan.mean_rps or plan.peak_rps
     month = None if mean.value is None else mean.value * MONTH_S
@@ -178,9 +196,14 @@ def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
         server=_declared(told.server_price, usd_rate, "tco.server_price")
         or (Priced(server.usd, server.usd_source, server.date) if server is not None else nothing),
         rented_gpu_hour=_declared(told.rented_gpu_hour, usd_rate, "tco.rented_gpu_hour")
-        or (Priced(rental.usd_per_gpu_hour, rental.source, rental.date) if rental is not None else nothing),
-        cloud_host_hour=own if profile.target == "static" else Priced(offer.usd_per_hour, offer.source, offer.date),
-        reserved_host_hour=own if profile.target == "static"
+        or (Priced(rental.usd_per_gpu_hour, rental.source, rental.date) if rental is not None
+            else Priced(None, "whether a rented host is shared with others is not told") if dedicated else nothing),
+        cloud_host_hour=own if profile.target == "static"
+        else Priced(offer.usd_dedicated_per_hour, offer.dedicated_source or "no price as a dedicated instance is known",
+                    offer.dedicated_date) if alone(profile)
+        else Priced(offer.usd_per_hour, offer.source, offer.date),
+        cloud_region_hour=Priced(fee.usd, fee.source, fee.date) if fee is not None else None,
+        reserved_host_hour=own if profile.target == "static" else nothing if alone(profile)
         else Priced(offer.usd_reserved_per_hour, offer.source, offer.date),
         api_in=Priced(api.usd_per_million_in, api.source, api.date) if api else nothing,
         api_out=Priced(api.usd_per_million_out, api.source, api.date) if api else nothing,
@@ -199,7 +222,7 @@ def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
             None if egress is None or egress.monthly.value is None or not gb else egress.monthly.value * usd_rate / gb,
             "the plan's own egress",
         ),
-        bill_monthly=_bill(profile), ups_kva=told.ups_kva, circuits=told.circuits,
+        bill_monthly=declared_bill(profile), ups_kva=told.ups_kva, circuits=told.circuits,
     )  # fmt: skip
     return tco(inputs, assumptions(profile.budget.currency, usd_rate, told.assumed()))
 
@@ -258,7 +281,8 @@ def _declared(money: float | None, usd_rate: float, key: str) -> Priced | None:
     return None if money is None else Priced(money * usd_rate, f"declared: {key}")
 
 
-def _bill(profile: Profile) -> Figure | None:
+def declared_bill(profile: Profile) -> Figure | None:
+    """The old side's bill a month as the profile says it, in the budget's currency; None where it does not."""
     bill = profile.hosting.bill_monthly
     if bill is None:
         return None

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from inferlift import process
-from inferlift.artifacts import Figure, Gate, UserCounts, World
+from inferlift.artifacts import Figure, Gate, Series, UserCounts, World
 from inferlift.ledger import now
+from inferlift.stages._common import pictures
 from inferlift.stages.base import Context
+
+SLICES = 60  # of the time of a switch, in its plot
 
 
 @contextmanager
@@ -35,6 +39,7 @@ def running(ctx: Context, world: World, what: str) -> Iterator[None]:
                 "route": world.contract.routes[0].path,
                 "rate": rate,
                 "max_tokens": ctx.profile.requests.output_tokens,
+                "pictures": [c.prompt for c in pictures(ctx)] if ctx.profile.task == "image" else [],
                 "out": str(_folder(ctx, what) / f"{ctx.ledger.run}.jsonl"),
                 "limit_s": 3600,
             }
@@ -61,6 +66,36 @@ def counts(ctx: Context, world: World, new: str, what: str, *, since_run: str) -
 
     files = [f for f in _files(ctx, what) if f.stem >= since_run]
     return summarise(files, world.origin.address, new)
+
+
+def sides(ctx: Context, world: World, new: str, what: str, *, since_run: str) -> tuple[Series, ...]:
+    """Where each client's answers came from, over time."""
+    from inferlift.load.users import since
+
+    files = [f for f in _files(ctx, what) if f.stem >= since_run]
+    return by_side(since(files, 0.0), world.origin.address, new)
+
+
+def by_side(records: Sequence[dict[str, Any]], old: str, new: str) -> tuple[Series, ...]:
+    """Share of answers from the new side in equal slices of the time, one series a client; slices without an answer
+    are left out."""
+    answered = [r for r in records if r.get("ok") and r.get("side") in (old, new)]
+    if not answered:
+        return ()
+    first, last = min(r["t"] for r in answered), max(r["t"] for r in answered)
+    width = max((last - first) / SLICES, 1.0)
+    counts: dict[str, dict[int, list[int]]] = {}
+    for record in answered:
+        slot = counts.setdefault(str(record["client"]), {}).setdefault(int((record["t"] - first) // width), [0, 0])
+        slot[record["side"] == new] += 1
+    return tuple(
+        Series(
+            name=client,
+            unit="share",
+            points=tuple((first + (k + 0.5) * width, n[1] / sum(n)) for k, n in sorted(slots.items())),
+        )
+        for client, slots in sorted(counts.items())
+    )
 
 
 def gate(ctx: Context, what: str, since: datetime) -> Gate:

@@ -25,6 +25,10 @@ class AuditStage(Stage):
             "routes": [r.path for r in world.contract.routes] if world else None,
         }
 
+    def applicable(self, ctx: Context) -> str | None:
+        alone = ctx.profile.lab is None and ctx.profile.origin is None and ctx.profile.task == "batch"
+        return "no old side is declared whose logs could be read" if alone else None
+
     def preview(self, ctx: Context) -> list[str]:
         world = ctx.world()
         where = (

@@ -52,6 +52,7 @@ class Context:
     options: Options = field(default_factory=Options)
     stage: str = ""
     key: str = ""
+    drift: Callable[[], list[Check]] | None = None  # what is not as it was left; None where nobody can look
     _probes: dict[str, Future[Any]] = field(default_factory=dict)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(32, "probe"))
 
@@ -140,7 +141,8 @@ class Context:
         from inferlift import toolchain
         from inferlift.provision import Tools
 
-        toolchain.ensure(["debian-packages", "pulumi", "host-image"], self.say)
+        lab = [] if self.profile.lab is None else ["debian-packages", "host-image"]
+        toolchain.ensure(["pulumi", *lab], self.say)
         return Tools(
             pulumi_bin=toolchain.pulumi_bin() / "pulumi",
             python_plugin=None,

@@ -25,6 +25,11 @@ class BuildStage(Stage):
             "package map": tree_digest(ctx.root / "inferlift" / "images", "*.yaml"),
         }
 
+    def applicable(self, ctx: Context) -> str | None:
+        if ctx.profile.task == "batch" and dockerfile_of(ctx) is None:
+            return "no Dockerfile is declared; jobs run `current` of the registry that poc makes"
+        return None
+
     def preview(self, ctx: Context) -> list[str]:
         from inferlift.images import rewrite
 

@@ -9,7 +9,7 @@ from inferlift.artifacts import Artifact, Check, Evidence, Figure, LoadRun, Meas
 from inferlift.errors import CheckFailed, Held
 from inferlift.ledger import digest, now
 from inferlift.stages import _fleet
-from inferlift.stages._common import questions, sizing_part
+from inferlift.stages._common import protocol, quality_cases, questions, sizing_part
 from inferlift.stages._plan import planned
 from inferlift.stages.base import Context, Stage
 
@@ -24,6 +24,9 @@ class LoadStage(Stage):
     artifact = Measurement
     approval = "first"
 
+    def applicable(self, ctx: Context) -> str | None:
+        return _fleet.queued(ctx, "their time is the jobs' own, and no user waits for an answer")
+
     def key(self, ctx: Context) -> dict[str, Any]:
         poc, evidence = ctx.ledger.document("key:poc"), ctx.optional("audit", Evidence)
         return {
@@ -36,7 +39,8 @@ class LoadStage(Stage):
         }
 
     def preview(self, ctx: Context) -> list[str]:
-        lines = [f"send {ctx.profile.load.requests} streaming requests to the new side, and the quality prompts"]
+        kind = "pictures" if ctx.profile.task == "image" else "streaming requests"
+        lines = [f"send {ctx.profile.load.requests} {kind} to the new side, and the quality prompts"]
         if ctx.options.load_origin:
             lines.append(f"send {ctx.profile.load.origin_requests} requests to the old side (--load-origin)")
         return lines
@@ -122,17 +126,18 @@ class LoadStage(Stage):
             request_timeout_s=ctx.profile.load.request_timeout_s,
             deadline_s=max(120.0, requests * 1.5),
             label=label,
+            protocol=protocol(ctx),
             samples=ctx.path("samples") / f"{ctx.stage}-{label}-{ctx.ledger.run}.jsonl",
             **more,
         )
 
     def _quality(self, ctx: Context, service: Service) -> Quality:
-        from inferlift.load.quality import assess, load_cases
+        from inferlift.load.quality import assess
 
-        path = ctx.profile.load.quality_prompts
-        if path is None:
+        cases = quality_cases(ctx)
+        if not cases:
             return Quality(n=0, correct=0, share=None)
-        return assess(_fleet.target_of(ctx, service), load_cases(ctx.root / path), users=2)
+        return assess(_fleet.target_of(ctx, service), cases, users=2, protocol=protocol(ctx))
 
     def _origin(self, ctx: Context) -> LoadRun:
         from inferlift.load.client import LoadPlan, run
@@ -141,7 +146,8 @@ class LoadStage(Stage):
         plan = LoadPlan(
             target=_fleet.origin_target(ctx), requests=count, users=2, prompts=questions(ctx),
             max_tokens=ctx.profile.requests.output_tokens, request_timeout_s=ctx.profile.load.request_timeout_s,
-            deadline_s=600, label="old", samples=ctx.path("samples") / f"load-old-{ctx.ledger.run}.jsonl",
+            deadline_s=600, label="old", protocol=protocol(ctx),
+            samples=ctx.path("samples") / f"load-old-{ctx.ledger.run}.jsonl",
         )  # fmt: skip
         return run(plan, ctx.say)
 

@@ -17,7 +17,9 @@ class MigrateStage(Stage):
     approval = "second"
 
     def applicable(self, ctx: Context) -> str | None:
-        return "the workload keeps no data (data.state: none)" if ctx.profile.data.state == "none" else None
+        if ctx.profile.data.state == "none":
+            return "the workload keeps no data (data.state: none)"
+        return _fleet.queued(ctx, "they read and write the bucket, and no host keeps data")
 
     def key(self, ctx: Context) -> dict[str, Any]:
         world = ctx.world()

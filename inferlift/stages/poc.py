@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from inferlift.artifacts import Artifact, Check, Images, Service, Sizing
+from inferlift.artifacts import Artifact, Check, DesiredFleet, Images, Service, Sizing
 from inferlift.ledger import Intent
 from inferlift.stages import _fleet
 from inferlift.stages.base import Context, Settled, Stage
@@ -31,12 +31,18 @@ class PocStage(Stage):
     def preview(self, ctx: Context) -> list[str]:
         from inferlift import provision
 
-        lines = provision.fleet_in_words(_fleet.desired(ctx, poc=1), ctx.folder)
+        lines = provision.in_words(self._wanted(ctx), ctx.folder)
         there = ctx.profile.registry
         return lines if there is None else [*lines, f"push the image to {there.address}, pull it on the model hosts"]
 
     def run(self, ctx: Context) -> Service:
-        return _fleet.serve(ctx, _fleet.desired(ctx, poc=1))
+        return _fleet.serve(ctx, self._wanted(ctx))
+
+    def _wanted(self, ctx: Context) -> DesiredFleet:
+        """One replica. A queue costs nothing without jobs: it gets its whole limit at once."""
+        if ctx.profile.task == "batch":
+            return _fleet.desired(ctx, poc=_fleet.sized(ctx).replicas)
+        return _fleet.desired(ctx, poc=1)
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
         """The fleet as it should stand now, whichever stage raised it last."""
@@ -46,16 +52,12 @@ class PocStage(Stage):
         return _fleet.settle_fleet(ctx, intent)
 
     def undo(self, ctx: Context) -> list[str]:
-        from inferlift import provision
-
-        _fleet.strip(ctx)
-        left = provision.destroy_fleet(f"{ctx.owner}/fleet", ctx.folder, ctx.tools(), ctx.say)
-        ctx.ledger.drop_document("floors")
-        ctx.ledger.drop_document("service")
-        return left
+        return _fleet.destroy(ctx)
 
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, Service)  # noqa: S101
         skipped = f", {len(artifact.configured.skipped)} things skipped here" if artifact.configured.skipped else ""
+        if artifact.contract is None:
+            return f"{artifact.endpoint.address} takes jobs"
         hosts, checks = len(artifact.fleet.hosts), len(artifact.checks)
         return f"{hosts} hosts, {checks} checks ok, answers at {artifact.endpoint.address}{skipped}"

@@ -10,7 +10,7 @@ from inferlift.artifacts import Artifact, Check, Figure, Gate, LoadRun, Measurem
 from inferlift.errors import CheckFailed
 from inferlift.ledger import Intent, digest, now
 from inferlift.stages import _fleet
-from inferlift.stages._common import questions
+from inferlift.stages._common import protocol, questions
 from inferlift.stages.base import Context, Settled, Stage
 
 BURST_S = 4.0
@@ -20,6 +20,9 @@ class ScaleStage(Stage):
     name = "scale"
     artifact = Scaled
     approval = "second"
+
+    def applicable(self, ctx: Context) -> str | None:
+        return _fleet.queued(ctx, "hosts come with the jobs and go with them")
 
     def key(self, ctx: Context) -> dict[str, Any]:
         measured = ctx.optional("load", Measurement)
@@ -128,7 +131,7 @@ class ScaleStage(Stage):
             max_tokens=ctx.profile.requests.output_tokens,
             # a request may take the whole deadline: it waits in the gateway's queue
             request_timeout_s=max(ctx.profile.load.request_timeout_s, limit_s), deadline_s=limit_s * 1.5,
-            label=label, samples=self._samples(ctx, label),
+            label=label, samples=self._samples(ctx, label), protocol=protocol(ctx),
         )  # fmt: skip
         return run(plan, ctx.say)
 

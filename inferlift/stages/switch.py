@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from inferlift import ssh
-from inferlift.artifacts import Artifact, Check, Cutover, Figure, Gate, ParityCase, SwitchStep, World
-from inferlift.errors import CheckFailed, Held, Retryable
+from inferlift.artifacts import Artifact, Check, Cutover, ParityCase, SwitchStep, World
+from inferlift.errors import CheckFailed, Held, InferliftError, Retryable
 from inferlift.ledger import Intent, now
-from inferlift.stages import _fleet, _users
-from inferlift.stages._common import questions
+from inferlift.stages import _fleet, _guarding, _notice, _old_side, _users
+from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Settled, Stage, all_back
 
 PARITY_REQUESTS = 12
@@ -31,6 +31,9 @@ class SwitchStage(Stage):
     artifact = Cutover
     approval = "second"
 
+    def applicable(self, ctx: Context) -> str | None:
+        return _fleet.queued(ctx, "no name of users' is moved")
+
     def key(self, ctx: Context) -> dict[str, Any]:
         """Only the endpoints it moves between: an edited profile never replays a switch over live users."""
         world, service = ctx.world(), ctx.ledger.document("service")
@@ -47,13 +50,16 @@ class SwitchStage(Stage):
             f"replay {PARITY_REQUESTS} recorded requests on both sides and compare",
             f"lower the TTL of {name} to {plan.ttl_s} s and wait one old TTL",
             f"move weights {' -> '.join(map(str, plan.steps))} %; {plan.failures_to_roll_back} bad gates move back",
+            *([f"wait for an approval of each step from {plan.approve_from} % on"] if plan.approve_from else []),
+            "a guard on the monitor host takes users back when nobody is there" if plan.guard.enabled else "no guard",
         ]
 
     def run(self, ctx: Context) -> Cutover:
         world, service = ctx.need("world", World), _fleet.current(ctx)
         if ctx.options.explicit:  # someone decided: a deploy may go on with what a kill leaves of it
-            ctx.ledger.drop_document("rollback")
-            ctx.ledger.drop_document("taken")
+            for document in ("rollback", "taken"):
+                ctx.ledger.drop_document(document)
+        self._hold_after_guard(ctx, world)
         self._hold_after_rollback(ctx)
         if (kept := self._put_right(ctx)) is not None:
             return kept
@@ -66,18 +72,26 @@ class SwitchStage(Stage):
                 why="; ".join(f"{c.request}: {c.detail}" for c in different[:3]),
                 next_command=f"compare the two sides, then ./invoke switch --profile {ctx.profile.name}",
             )
+        guarded = ctx.step("guard", lambda: _guarding.ensure(ctx, world), _guarding.Guarded)
+        ctx.progress.note(f"{'':<8} no guard: {guarded.why}" if guarded.why else f"{'':<8} guarded; {guarded.open}")
         # One attempt keeps its name through kills: the record's journal tells whose roll-back is whose.
         attempt = ctx.step("attempt", lambda: Attempt(name=ctx.ledger.run), Attempt).name
         if (ctx.ledger.document("switch_steps") or {}).get("attempt") != attempt:
             ctx.ledger.set_document("switch_steps", {"attempt": attempt, "steps": []})
+        _fleet.lift_expiry(ctx)
         with _users.running(ctx, world, "switch"):
             outcome = self._switch(ctx, world, service.endpoint.address, attempt).run()
+        ctx.ledger.drop_document("waiting")
         cutover = Cutover(
             name=world.contract.name, old=world.origin.address, new=service.endpoint.address,
             ttl_before_s=world.ttl_s, ttl_s=ctx.profile.switch.ttl_s, steps=_kept_steps(ctx), parity=parity.cases,
             rehearsed_rollback_s=outcome.rehearsed_rollback_s,
             users=_users.counts(ctx, world, service.endpoint.address, "switch", since_run=attempt),
             rolled_back=outcome.rolled_back, rollback_s=outcome.rollback_s, why=outcome.why,
+            backend=ctx.profile.switch.dns.kind if ctx.profile.switch.dns else "powerdns",
+            sides=_users.sides(ctx, world, service.endpoint.address, "switch", since_run=attempt),
+            guard=guarded.why, guard_open=guarded.open,
+            old_side=None if outcome.rolled_back else _who_is_left(ctx, world, left_at(ctx)),
         )  # fmt: skip
         if outcome.rolled_back:
             _fleet.thaw(ctx)
@@ -87,6 +101,7 @@ class SwitchStage(Stage):
                 "rollback", {"at": now(), "seconds": outcome.rollback_s, "why": f"by itself: {outcome.why}"}
             )
             all_back(ctx.ledger)
+            _notice.tell(ctx, "rolled back", outcome.why)
             raise CheckFailed(
                 "the switch rolled itself back: users are on the old side",
                 why=outcome.why,
@@ -109,13 +124,15 @@ class SwitchStage(Stage):
         assert isinstance(artifact, Cutover)  # noqa: S101
         world = ctx.need("world", World)
         weights = {artifact.old: 100} if artifact.rolled_back else {artifact.new: 100}
+        backend = self._backend(ctx, world)
+        authority, resolver = _servers(ctx, world)
         return dns.verify(
-            self._backend(ctx, world), artifact.name, weights, authority=world.authority.address,
-            resolver=world.resolver.address,
-        )  # fmt: skip
+            backend, artifact.name, weights, authority=authority, resolver=resolver, net=_net(ctx, world, backend)
+        )
 
     def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> Artifact:
         """Somebody else moved users: that is for a person to decide."""
+        self._hold_after_guard(ctx, ctx.need("world", World))
         why = "; ".join(f"{c.name}: {c.detail}" for c in findings)
         ctx.ledger.set_document("taken", {"at": now(), "why": why})
         raise Held(
@@ -129,6 +146,8 @@ class SwitchStage(Stage):
         """The record and its journal say what was written; the switch goes on from there."""
         from inferlift import dns
 
+        if intent.action == "expiry":
+            return _fleet.settle_fleet(ctx, intent)
         if "sequence" not in intent.planned:
             return "absent"  # not a write to the record
         world = ctx.need("world", World)
@@ -156,6 +175,25 @@ class SwitchStage(Stage):
             raise Retryable(f"the record of {world.contract.name} is not one that inferlift understands")
         return dict(state.weights) if state.kind != "absent" else None
 
+    def _hold_after_guard(self, ctx: Context, world: World) -> None:
+        """The guard took users back while nobody was there: as a roll-back, until someone decides."""
+        state = self._backend(ctx, world).read(world.contract.name)
+        why = _guarding.acted(ctx, state)
+        if why is None:
+            return
+        sequence = state.journal.sequence
+        if ctx.options.explicit:
+            ctx.ledger.set_document("guard_seen", sequence)
+        if ctx.ledger.document("guard_seen") == sequence:
+            return
+        ctx.ledger.set_document("guard_seen", sequence)
+        ctx.ledger.set_document(
+            "rollback", {"at": now(), "seconds": None, "by": "guard", "why": f"by the guard: {why}"}
+        )
+        ctx.ledger.forget_steps("switch")
+        all_back(ctx.ledger)
+        self._hold_after_rollback(ctx)
+
     def _hold_after_rollback(self, ctx: Context) -> None:
         """Someone took users back: they are not moved again until someone says so."""
         back = ctx.ledger.document("rollback")
@@ -166,7 +204,7 @@ class SwitchStage(Stage):
             "users were taken back to the old side",
             why=f"rollback at {back['at']}"
             + (f" {back['why']}" if back.get("why") else "")
-            + ("" if back["seconds"] is not None else ", not seen to its end"),
+            + ("" if back["seconds"] is not None or back.get("by") else ", not seen to its end"),
             next_command=f"./invoke switch --profile {ctx.profile.name}",
         )
 
@@ -192,56 +230,45 @@ class SwitchStage(Stage):
         return None
 
     def _backend(self, ctx: Context, world: World, attempt: str = "") -> Any:
-        from inferlift.dns.powerdns import PowerDns
+        from inferlift.dns import settings
 
         service = ctx.ledger.document("service")
         addresses = {world.origin.address} | ({service["endpoint"]["address"]} if service else set())
-        return PowerDns(
-            world.dns_api, world.dns_key, world.zone, ca=world.contract.ca, names=(world.contract.name,),
-            addresses=tuple(sorted(addresses)), owner=ctx.owner, run=attempt or ctx.ledger.run,
+        return settings.backend(
+            _settings(ctx, world), names=(world.contract.name,), addresses=tuple(sorted(addresses)), owner=ctx.owner,
+            run=attempt or ctx.ledger.run,
         )  # fmt: skip
 
     def _switch(self, ctx: Context, world: World, new: str, attempt: str = "") -> Any:
         from inferlift.dns.switch import Switch
 
+        backend = self._backend(ctx, world, attempt)
+        authority, resolver = _servers(ctx, world)
         return Switch(
-            backend=self._backend(ctx, world, attempt), name=world.contract.name, old=world.origin.address, new=new,
-            plan=ctx.profile.switch, ttl_before=world.ttl_s, gates=self._gates(ctx, world), clock=time.time,
-            sleep=time.sleep, on_intent=ctx.intent, say=ctx.say, authority=world.authority.address,
-            resolver=world.resolver.address, on_step=lambda step: _keep_step(ctx, step),
+            backend=backend, name=world.contract.name, old=world.origin.address, new=new, plan=ctx.profile.switch,
+            ttl_before=world.ttl_s, gates=self._gates(ctx, world), clock=time.time, sleep=time.sleep,
+            on_intent=ctx.intent, say=ctx.say, authority=authority, resolver=resolver,
+            on_step=lambda step: _keep_step(ctx, step), approved=lambda weight: _approved(ctx, attempt, weight),
+            net=_net(ctx, world, backend),
         )  # fmt: skip
 
-    def _gates(self, ctx: Context, world: World) -> Callable[[int], tuple[Gate, ...]]:
-        """Both sides: pinned synthetic requests to the new one, what users really see, the old side's log."""
-        from inferlift.load.client import LoadPlan, run
-        from inferlift.load.gates import gates
+    def _gates(self, ctx: Context, world: World) -> Callable[[int], Any]:
+        """Both sides: pinned requests to the new one, what users see, its metrics, the old side's log."""
+        from inferlift.stages._judging import Judge
 
-        service = _fleet.current(ctx)
-        # quality was judged by the load test; here the same replicas answer
-        targets = ctx.profile.targets.model_copy(update={"quality": None})
-
-        def judge(weight: int) -> tuple[Gate, ...]:
-            began = datetime.now(UTC)
-            count = ctx.profile.switch.min_samples
-            plan = LoadPlan(
-                target=_fleet.target_of(ctx, service), requests=count, users=min(count, ctx.profile.server.slots),
-                prompts=questions(ctx), max_tokens=ctx.profile.requests.output_tokens, request_timeout_s=30,
-                deadline_s=120, label=f"{weight} %",
-                samples=ctx.path("samples") / f"switch-{weight}-{ctx.ledger.run}.jsonl",
-            )  # fmt: skip
-            new_side = gates(targets, run(plan, ctx.say), None, minimum_requests=count)
-            return (*new_side, _users.gate(ctx, "switch", began), _old_side(world, began))
-
-        return judge
+        return Judge(ctx, world)
 
     def _parity(self, ctx: Context, world: World) -> tuple[ParityCase, ...]:
         from inferlift.load.parity import parity, parse_recorded
 
         text = ssh.run(world.origin, f"tail -n 400 {world.body_log}", timeout_s=30).stdout
-        recorded = parse_recorded(text)[:PARITY_REQUESTS]
+        asked = protocol(ctx)
+        known_by = asked.recorded if asked else "messages"
+        recorded = parse_recorded(text, known_by=known_by)[:PARITY_REQUESTS]
         if not recorded:
             raise CheckFailed("the old side recorded no request to replay", why=f"{world.body_log} is empty")
-        return parity(_fleet.origin_target(ctx), _fleet.target_of(ctx, _fleet.current(ctx)), recorded, ctx.say)
+        new = _fleet.target_of(ctx, _fleet.current(ctx))
+        return parity(_fleet.origin_target(ctx), new, recorded, ctx.say, reads=asked.answer if asked else None)
 
 
 def _keep_step(ctx: Context, step: SwitchStep) -> None:
@@ -255,22 +282,65 @@ def _kept_steps(ctx: Context) -> tuple[SwitchStep, ...]:
     return tuple(SwitchStep.model_validate(s) for s in kept["steps"])
 
 
-def _old_side(world: World, since: datetime) -> Gate:
-    """Errors in the old side's own log since the step began."""
-    from inferlift.audit import audit
+def _settings(ctx: Context, world: World) -> Any:
+    """Where answers are made: as the profile says, else the lab's own name server."""
+    from inferlift.profile.dns import Dns
 
-    newest = world.log_glob.rstrip("*")
-    lines = ssh.run(world.origin, f"tail -n 2000 {newest}", timeout_s=20).stdout.splitlines()
-    # an empty log (just rotated) holds no error either
-    seen = audit(lines, routes=[r.path for r in world.contract.routes], since=since) if lines else None
-    n, errors = (seen.inference_n, seen.errors) if seen else (0, 0)
-    figure = Figure(
-        value=errors / n if n else None,
-        unit="share",
-        basis="measured" if n else "unknown",
-        source="the old side's access log",
-        at=now(),
-        n=n,
-    )
-    why = f"{errors} of {n} requests failed on the old side" if n else "the old side saw no request in this step"
-    return Gate(name="old side errors", verdict="fail" if errors else "pass", target=0.0, figure=figure, why=why)
+    ca = world.contract.ca
+    return ctx.profile.switch.dns or Dns(kind="powerdns", url=world.dns_api, key=world.dns_key, zone=world.zone, ca=ca)
+
+
+def _servers(ctx: Context, world: World) -> tuple[tuple[str, ...], str]:
+    """(authorities, resolver) that are asked."""
+    from inferlift.dns import authorities
+
+    dns = ctx.profile.switch.dns
+    if dns is None:
+        return (world.authority.address,), world.resolver.address
+    if dns.kind == "haproxy":
+        return (dns.front or "",), dns.front or ""
+    resolver = dns.resolver or authorities.system_resolver()
+    return dns.authority or authorities.discover(world.contract.name, resolver=resolver)[1], resolver
+
+
+def _net(ctx: Context, world: World, backend: Any) -> Any:
+    from inferlift.dns import pinned, settings
+
+    # a gateway counts whatever is asked, so nothing is inferred for it
+    probe = pinned.Probe(f"https://{world.contract.name}/", ca=world.contract.ca)
+    return settings.net(_settings(ctx, world), backend, 53, lambda front: pinned.sent(probe, front))
+
+
+def _approved(ctx: Context, attempt: str, weight: int) -> bool:
+    """May this weight be set? Where the profile says so it waits for `invoke approve`, which need not stop this run."""
+    wanted = ctx.profile.switch.approve_from
+    if wanted is None or weight < wanted:
+        return True
+    step = {"attempt": attempt, "weight": weight}
+    given = ctx.ledger.document("step_approved")
+    if given is not None and {k: given[k] for k in step} == step:
+        ctx.progress.note(f"{'':<8} {weight} % approved: {given['reason']}")
+        ctx.ledger.drop_document("waiting")
+        return True
+    waiting = ctx.ledger.document("waiting")
+    if waiting is None or {k: waiting[k] for k in step} != step:
+        ctx.ledger.set_document("waiting", {**step, "stage": "switch", "since": now()})
+        ctx.progress.note(
+            f"{'':<8} {weight} % waits for an approval: ./invoke approve --profile {ctx.profile.name} --reason '...'"
+        )
+        _notice.tell(ctx, "held", f"{weight} % waits for an approval")
+    return False
+
+
+def left_at(ctx: Context) -> datetime:
+    """When the last weight was set: since then every user should be on the new side."""
+    return max((s.at for s in _kept_steps(ctx) if s.weight == 100), default=datetime.now(UTC))
+
+
+def _who_is_left(ctx: Context, world: World, since: datetime) -> Any:
+    """Who still asks the old side. Nothing is decided by it here: `invoke decommission` looks again."""
+    try:
+        return _old_side.quiet(world, since=since, window_s=ctx.profile.operations.quiet_s)
+    except InferliftError as error:
+        ctx.progress.note(f"{'':<8} the old side's log was not read: {error.what}")
+        return None

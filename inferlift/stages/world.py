@@ -11,15 +11,16 @@ from inferlift import ssh
 from inferlift.artifacts import Artifact, Check, Configured, Contract, Host, LoadRun, Route, World
 from inferlift.errors import CheckFailed, InferliftError
 from inferlift.ledger import Intent
-from inferlift.stages._common import questions
+from inferlift.stages._common import protocol, questions, server_wheels
 from inferlift.stages.base import Context, Settled, Stage
 from inferlift.tree import tree_digest
 
 if TYPE_CHECKING:
+    from inferlift.configure.world import Workload
     from inferlift.provision import WorldHosts
 
 
-SERVICES = {"origin": ("nginx", "chat", "llamacpp"), "authority": ("nginx", "pdns"), "resolver": ("unbound",)}
+SERVICES = {"authority": ("nginx", "pdns"), "resolver": ("unbound",)}
 
 
 class WorldStage(Stage):
@@ -34,7 +35,9 @@ class WorldStage(Stage):
             "zone": [lab.zone, lab.host, lab.ttl_s],
             "origin_cpus": lab.origin_cpus,
             "workload": tree_digest(ctx.root / "templates" / "workloads" / lab.workload),
-            "roles": [tree_digest(roles / r) for r in ("origin", "authority", "resolver", "llamacpp")],
+            "roles": [
+                tree_digest(roles / r) for r in ("origin", "authority", "resolver", *_workload(ctx).server_roles)
+            ],
             "traffic": [lab.traffic_requests, lab.traffic_users],
         }
 
@@ -52,6 +55,7 @@ class WorldStage(Stage):
         """Hosts and services as they were; traffic is sent again only where the log that it left is gone."""
         assert isinstance(artifact, World)  # noqa: S101
         world = self._raise(ctx)
+        ctx.ledger.drop_document("decommissioned")  # all of it runs again
         counted = ssh.run(world.origin, f"cat {world.log_glob} | wc -l", timeout_s=20).stdout
         if int(counted or 0) >= artifact.requests_sent:
             return world.model_copy(update={"requests_sent": artifact.requests_sent})
@@ -73,7 +77,7 @@ class WorldStage(Stage):
         )
         world = self._describe(ctx, made)
         ctx.step("configure", lambda: self._configure(ctx, world), Configured)
-        bad = [c for c in probe.complete(_origin(ctx, world), 2, ctx.say) if not c.ok]
+        bad = [c for c in probe.complete(_origin(ctx, world), 2, ctx.say, protocol=protocol(ctx)) if not c.ok]
         if bad:
             again = f"./invoke lab up --profile {ctx.profile.name} -v"
             raise CheckFailed("the old side does not answer", why=bad[0].detail, next_command=again)
@@ -91,6 +95,7 @@ class WorldStage(Stage):
                     _origin(ctx, world), lab.traffic_requests, lab.traffic_users, questions(ctx),
                     max_tokens=ctx.profile.requests.output_tokens,
                     samples=ctx.path("samples") / f"traffic-{ctx.ledger.run}.jsonl", say=ctx.say,
+                    protocol=protocol(ctx),
                 ),
                 LoadRun,
                 planned={"requests": lab.traffic_requests},
@@ -111,9 +116,13 @@ class WorldStage(Stage):
             resolver=artifact.resolver,
         )
         hosts = (artifact.origin, artifact.authority, artifact.resolver)
+        off = ctx.ledger.document("decommissioned") is not None
         with ThreadPoolExecutor(len(hosts)) as pool:
-            services = pool.map(_services, hosts)
-            return [*provision.verify_world(made, ctx.folder, ctx.tools()), *services]
+            origin, own = hosts[0], _workload(ctx).services
+            looked = pool.map(
+                lambda h: _off(h) if off and h is origin else _services(h, SERVICES.get(h.role, own)), hosts
+            )
+            return [*provision.verify_world(made, ctx.folder, ctx.tools()), *looked]
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
         if intent.action in ("provision", "down"):
@@ -139,10 +148,10 @@ class WorldStage(Stage):
 
         lab, folder = ctx.profile.lab, ctx.path("world")
         assert lab is not None  # noqa: S101
-        name = f"{lab.host}.{lab.zone}"
+        name, workload = f"{lab.host}.{lab.zone}", _workload(ctx)
         ca = configure.ensure_ca(folder, f"lab of {ctx.owner}")
         certificate, key = configure.issue(ca, folder, name, dns=(name,))
-        for secret in ("users", "app", "model", "dns"):
+        for secret in ("users", "app", "model", "dns", "guard"):
             _secret(folder / "secrets" / secret)
         return World(
             label=made.label,
@@ -158,24 +167,25 @@ class WorldStage(Stage):
                 ca=str(ca.cert),
                 key_header=old.KEY_HEADER,
                 key=f"file:{folder / 'secrets' / 'users'}",
-                routes=(Route(path=old.ROUTE, upstream=old.UPSTREAM_ROUTE),),
+                routes=(Route(path=workload.route, upstream=workload.upstream_route),),
             ),
             zone=lab.zone,
             dns_api=old.dns_api_url(made.authority.address),
             dns_key=f"file:{folder / 'secrets' / 'dns'}",
+            guard_api=old.guard_api_url(made.authority.address),
+            guard_key=f"file:{folder / 'secrets' / 'guard'}",
             ttl_s=lab.ttl_s,
             log_glob=old.LOG_GLOB,
             body_log=old.BODIES_LOG,
             data_path=old.DATA_PATH,
-            dockerfile=str(ctx.root / "templates" / "workloads" / lab.workload / "Dockerfile"),
+            dockerfile=str(workload.folder / "Dockerfile"),
         )
 
     def _configure(self, ctx: Context, world: World) -> Configured:
-        from inferlift import configure, toolchain
+        from inferlift import configure
         from inferlift.configure import world as old
 
-        toolchain.ensure(["wheels"], ctx.say)
-        lab, folder = ctx.profile.lab, ctx.path("world")
+        lab, folder, workload = ctx.profile.lab, ctx.path("world"), _workload(ctx)
         assert lab is not None  # noqa: S101
         address = world.authority.address
         ca = configure.ensure_ca(folder, f"lab of {ctx.owner}")
@@ -187,23 +197,30 @@ class WorldStage(Stage):
             origin=world.origin.address,
             authority=address,
             networks=(world.subnet,),
-            workload=ctx.root / "templates" / "workloads" / lab.workload,
+            workload=workload,
             certificate=world.contract.certificate,
             certificate_key=world.contract.certificate_key.removeprefix("file:"),
             api_certificate=str(certificate),
             api_certificate_key=str(key),
-            wheels=toolchain.wheels()[0].parent,
+            server=old.old_server(ctx.profile, workload, server_wheels(ctx, workload.server)),
         )
         secrets = old.world_secrets(
-            **{f"{n}_key": f"file:{folder / 'secrets' / n}" for n in ("users", "app", "model", "dns")}
+            **{f"{n}_key": f"file:{folder / 'secrets' / n}" for n in ("users", "app", "model", "dns", "guard")}
         )
         hosts = (world.origin, world.authority, world.resolver)
         return configure.apply(hosts, old.PLAYBOOK, variables, secrets, folder, ctx.say)
 
 
-def _services(host: Host) -> Check:
+def _workload(ctx: Context) -> Workload:
+    from inferlift.configure import world as old
+
+    assert ctx.profile.lab is not None  # noqa: S101
+    return old.workload(ctx.root / "templates" / "workloads" / ctx.profile.lab.workload)
+
+
+def _services(host: Host, units: tuple[str, ...]) -> Check:
     """What the host is there for runs: a stopped service is a finding, as a stopped host is."""
-    name, units = f"{host.name}: services", SERVICES[host.role]
+    name = f"{host.name}: services"
     try:
         said = ssh.run(host, f"systemctl is-active {' '.join(units)}", timeout_s=20, check=False).stdout.split()
     except InferliftError as error:
@@ -211,6 +228,11 @@ def _services(host: Host) -> Check:
     states = dict(zip(units, said, strict=False))
     bad = [f"{unit} is {states.get(unit, 'unknown')}" for unit in units if states.get(unit) != "active"]
     return Check(name=name, ok=not bad, detail=", ".join(bad or units))
+
+
+def _off(host: Host) -> Check:
+    """The old side was taken away on purpose: that it is off is no finding."""
+    return Check(name=f"{host.name}: services", ok=True, skipped=True, detail="decommissioned")
 
 
 def _secret(path: Path) -> None:

@@ -13,7 +13,7 @@ from inferlift.errors import DeclarationError
 from inferlift.toolchain import debian, engine, images, python_packages
 from inferlift.toolchain.engine import pulumi_bin
 from inferlift.toolchain.images import base_image, host_image, podman_env
-from inferlift.toolchain.python_packages import wheels
+from inferlift.toolchain.python_packages import wheel_folder, wheels
 from inferlift.toolchain.store import Say, cache
 from inferlift.toolchain.table import Spec, Tool, catalogue
 
@@ -28,6 +28,7 @@ __all__ = [
     "podman_env",
     "pulumi_bin",
     "tools_for",
+    "wheel_folder",
     "wheels",
 ]
 
@@ -44,6 +45,7 @@ _KINDS = {
     "host-image": _Kind(images.look, images.make),
     "base-image": _Kind(images.look, images.make),
     "wheels": _Kind(python_packages.look, python_packages.make),
+    "triton-wheels": _Kind(python_packages.look, python_packages.make),
     "chromium": _Kind(debian.look, debian.make),
 }
 
@@ -60,6 +62,7 @@ def pinned() -> dict[str, str]:
         "host-image": images.recipe(rows["host-image"]),
         "base-image": images.recipe(rows["base-image"]),
         "wheels": python_packages.wheel_folder().name,
+        "triton-wheels": python_packages.wheel_folder("triton-wheels").name,
     }
 
 

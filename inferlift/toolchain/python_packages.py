@@ -16,34 +16,37 @@ from inferlift.toolchain.table import HERE, Spec, Tool
 DOWNLOAD_S = 900
 
 
-def wheel_folder() -> Path:
-    """Where the wheels for hosts are or will be: one folder for each state of wheels.txt."""
-    digest = hashlib.sha256((HERE / "wheels.txt").read_bytes()).hexdigest()[:12]
+LISTS = {"wheels": "wheels.txt", "triton-wheels": "triton.txt"}
+
+
+def wheel_folder(name: str = "wheels") -> Path:
+    """Where the wheels for hosts are or will be: one folder for each state of their list."""
+    digest = hashlib.sha256((HERE / LISTS[name]).read_bytes()).hexdigest()[:12]
     return cache() / "wheels" / digest
 
 
-def wheels() -> list[Path]:
+def wheels(name: str = "wheels") -> list[Path]:
     """The wheel files to push to model hosts; [] when not downloaded yet."""
-    return sorted(wheel_folder().glob("*.whl"))
+    return sorted(wheel_folder(name).glob("*.whl"))
 
 
 def look(spec: Spec) -> Tool:
-    files = wheels()
+    files = wheels(spec.name)
     named = {f.name.split("-")[0].replace("_", "-"): f.name.split("-")[1] for f in files}
     return spec.tool(
         present=bool(files),
         version=", ".join(f"{name} {version}" for name, version in named.items()),
-        detail=str(wheel_folder()),
+        detail=str(wheel_folder(spec.name)),
     )
 
 
 def make(spec: Spec, say: Say) -> None:
     """Download the wheels, hashes checked by pip. Raises Retryable when they cannot be fetched."""
     with locked(spec.name, say):
-        if wheels():
+        if wheels(spec.name):
             return
         with workshop(spec.name) as work:
-            place(download(spec.name, HERE / "wheels.txt", work)[0].parent, wheel_folder())
+            place(download(spec.name, HERE / LISTS[spec.name], work)[0].parent, wheel_folder(spec.name))
 
 
 def download(tool: str, requirements: Path, work: Path) -> list[Path]:

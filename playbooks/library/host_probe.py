@@ -52,6 +52,10 @@ unheld:
   description: Packages that are not on hold.
   returned: always
   type: list
+container:
+  description: Whether the host is a container, which has no PCI bus and no kernel of its own.
+  returned: always
+  type: bool
 nvidia:
   description:
     - PCI addresses of NVIDIA's GPUs (C(gpus)) and NVSwitches (C(switches)), the version of the loaded kernel module
@@ -96,6 +100,7 @@ def main():
         missing=[p for p in wanted if "installed" not in states.get(p, "")],
         unheld=[p for p in wanted if not states.get(p, "").startswith("hold")],
         clock=clock,
+        container=in_container(),
         gpus=gpus,
         nvidia=nvidia(Path("/sys")),
         kernel=os.uname().release,
@@ -205,8 +210,11 @@ def text(path):
 def can_set_clock():
     with Path("/proc/1/status").open(encoding="utf-8") as file:
         bounding = next(int(line.split()[1], 16) for line in file if line.startswith("CapBnd:"))
-    inside = subprocess.run(["systemd-detect-virt", "--container", "--quiet"], check=False).returncode == 0
-    return bool(bounding & (1 << CAP_SYS_TIME)) and not inside
+    return bool(bounding & (1 << CAP_SYS_TIME)) and not in_container()
+
+
+def in_container():
+    return subprocess.run(["systemd-detect-virt", "--container", "--quiet"], check=False).returncode == 0
 
 
 if __name__ == "__main__":

@@ -106,9 +106,9 @@ def tick(config: Config, zone: Any, state: Config) -> str:
         state["failures"] = 0
     elif verdict == "fail":  # no data decides nothing, and takes nothing back
         state["failures"] = state.get("failures", 0) + 1
+    record = zone.read()  # at every look, so that a guard that could not act is known before it has to
     if state.get("failures", 0) < config["failures"]:
         return verdict
-    record = zone.read()
     journal = back(config, record)
     if journal is None:
         return verdict
@@ -139,16 +139,17 @@ def step(config: Config, zone: Any, state: Config) -> str:
 
 
 def tell(config: Config, outcome: str, why: str) -> None:
-    hook = config.get("webhook")
-    if not hook:
+    if not config.get("webhook_file"):
         return
     body = {"event": outcome, "name": config["name"], "by": "guard", "why": why, "at": int(time.time())}
-    request = urllib.request.Request(hook, json.dumps(body).encode(), method="POST")  # noqa: S310
-    request.add_header("Content-Type", "application/json")
     try:
+        hook = secret(config["webhook_file"])
+        request = urllib.request.Request(hook, json.dumps(body).encode(), method="POST")  # noqa: S310
+        request.add_header("Content-Type", "application/json")
         fetch(request, None, parsed=False)
-    except Unknown as error:
-        print(f"the webhook was not reached: {error}", flush=True)
+    except (Unknown, ValueError) as error:  # ValueError: no URL; its text may be a key, so it is not told
+        said = error if isinstance(error, Unknown) else "it is no URL"
+        print(f"the webhook was not reached: {said}", flush=True)
 
 
 def keep(config: Config, state: Config) -> None:

@@ -17,9 +17,11 @@ import pytest
 
 from inferlift import configure, process, ssh, toolchain
 from inferlift.artifacts import Configured, Contract, Endpoint, Fleet, Host, Images, Route
+from inferlift.configure import world as old
 from inferlift.configure.variables import FleetVariables
 from inferlift.images import build, rewrite
 from inferlift.profile import ROOT, Profile
+from inferlift.profile.servers import servers
 
 CLONE = hashlib.sha256(str(ROOT).encode()).hexdigest()
 LABEL = f"inferlift.test=configure-{CLONE[:8]}"
@@ -97,7 +99,7 @@ class Site:
 
     def bad(self) -> dict[str, str]:
         checks = configure.validate(self.fleet, self.folder / "work")
-        assert len(checks) > 50
+        assert len(checks) > 40
         return {c.name: c.detail for c in checks if not c.ok}
 
     def on(self, name: str, command: str) -> str:
@@ -126,13 +128,18 @@ class Pinned(aiohttp.abc.AbstractResolver):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("configure")
-    toolchain.ensure(["debian-packages", "host-image", "base-image", "wheels"], print)
+    yield from stand(tmp_path_factory.mktemp("configure"), profile(), "chat")
+
+
+def stand(folder: Path, given: Profile, workload: str) -> Iterator[Site]:
+    """The hosts, configured for that profile and workload; taken down when the caller is done."""
+    wheels = str(servers()[given.server.kind]["wheels"])
+    toolchain.ensure(["debian-packages", "host-image", "base-image", wheels], print)
     sweep()
     podman("network", "create", "--label", LABEL, "--subnet", f"{SUBNET}.0/24", NETWORK)
     try:
         fleet = raise_fleet(folder)
-        keys, made, ca = declare(folder, fleet)
+        keys, made, ca = declare(folder, fleet, given, workload)
         first = configure.apply(fleet.hosts, "site.yml", made.variables, made.secrets, folder / "work", print)
         print(f"first run: {first.seconds:.1f} s, {first.changed} changes")
         yield Site(fleet, folder, made, keys, ca, first)
@@ -166,31 +173,37 @@ def wait_for_ssh(host: Host) -> None:
         time.sleep(0.3)
 
 
-def declare(folder: Path, fleet: Fleet) -> tuple[dict[str, str], FleetVariables, Path]:
-    old = configure.ensure_ca(folder / "old", "the old world's test")
-    certificate, key = configure.issue(old, folder / "old", NAME, dns=(NAME,))
+def declare(
+    folder: Path, fleet: Fleet, given: Profile | None = None, workload: str = "chat"
+) -> tuple[dict[str, str], FleetVariables, Path]:
+    given = given or profile()
+    told = old.workload(ROOT / "templates" / "workloads" / workload)
+    wheels = toolchain.wheel_folder(str(servers()[given.server.kind]["wheels"]))
+    ca = configure.ensure_ca(folder / "old", "the old world's test")
+    certificate, key = configure.issue(ca, folder / "old", NAME, dns=(NAME,))
     (folder / "user-key").write_text(USER_KEY)
     contract = Contract(
         name=NAME,
         certificate=str(certificate),
         certificate_key=f"file:{key}",
-        ca=str(old.cert),
+        ca=str(ca.cert),
         key_header="X-Api-Key",
         key=f"file:{folder}/user-key",
-        routes=(Route(path="/api/chat", upstream="/v1/chat/completions"),),
+        routes=(Route(path=told.route, upstream=told.upstream_route),),
     )
     keys = configure.fleet_secrets(folder / "secrets")
     configure.fleet_certificates(folder / "tls", fleet)
     made = configure.fleet_variables(
-        profile(),
+        given,
         fleet,
         contract,
-        chat_image(folder),
+        app_image(folder, workload),
         secrets=keys,
         tls_folder=folder / "tls",
-        wheels=toolchain.wheels()[0].parent,
+        wheels=wheels,
     )
-    return keys, made, old.cert
+    models = configure.model_variables(given, fleet, None, secrets=keys, root=ROOT, wheels=wheels)
+    return keys, models.over(made), ca.cert
 
 
 def profile() -> Profile:
@@ -215,12 +228,12 @@ def profile() -> Profile:
     )
 
 
-def chat_image(folder: Path) -> Images:
-    context, base = ROOT / "templates" / "workloads" / "chat", toolchain.base_image()
+def app_image(folder: Path, workload: str) -> Images:
+    context, base = ROOT / "templates" / "workloads" / workload, toolchain.base_image()
     rewritten = rewrite((context / "Dockerfile").read_text(), base)
     env = toolchain.podman_env()
-    out = folder / "images" / "chat.tar"
-    return Images(images=(build(context, rewritten.text, base, "chat", out, env, print, owner="t/configure"),))
+    out = folder / "images" / f"{workload}.tar"
+    return Images(images=(build(context, rewritten.text, base, workload, out, env, print, owner="t/configure"),))
 
 
 def question(tokens: int = 4, **more: object) -> dict[str, object]:

@@ -148,15 +148,66 @@ def test_quotas_are_told_apart_and_the_request_to_file_is_named(cloud: standin.C
     assert checks["what exists in eu-central-1"].detail == "nothing of ours"
 
 
-def test_without_credentials_that_is_the_one_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_credentials_nothing_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(key, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
-    checks = before_spending(document("llm-13b"), Session(), quiet)
-    assert [(c.name, c.ok) for c in checks] == [("identity", False)]
-    assert "there are no credentials for AWS" in checks[0].detail
+    with pytest.raises(Refusal, match="there are no credentials for AWS"):
+        before_spending(document("llm-13b"), Session(), quiet)
+
+
+def test_an_example_range_lets_nobody_in(cloud: standin.Cloud, session: Session) -> None:
+    checks = {c.name: c for c in before_spending(document("image-edge", settings={"edge": ()}), session, quiet)}
+    assert not checks["who may call"].ok
+    assert "203.0.113.0/24 is an example" in checks["who may call"].detail
+
+
+def test_a_mistyped_region_is_no_wait(session: Session) -> None:
+    with pytest.raises(DeclarationError, match="no region eu-cental-1; did you mean eu-central-1"):
+        session.account("eu-cental-1")
+
+
+def existing(session: Session) -> dict[str, Any]:
+    """A network of the operator's own with a public and a private subnet in one zone."""
+    client = session.client("ec2", REGION)
+    network = client.create_vpc(CidrBlock="10.7.0.0/16")["Vpc"]["VpcId"]
+    made = [
+        client.create_subnet(VpcId=network, CidrBlock=f"10.7.{n}.0/24", AvailabilityZone=f"{REGION}a")["Subnet"]
+        for n in (0, 1)
+    ]
+    public, private = (str(s["SubnetId"]) for s in made)
+    return {"vpc_id": network, "public_subnets": (public,), "private_subnets": (private,)}
+
+
+def test_an_existing_network_is_used_where_it_has_subnets(cloud: standin.Cloud, session: Session) -> None:
+    site = planning.of(resolve(document("llm-13b", settings=existing(session)), session, quiet)).sites[0]
+    assert site.zones == (f"{REGION}a",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"vpc_id": "vpc-0000000000000000a"}, "lies in another network than vpc-0000000000000000a"),
+        ({"private_subnets": ("subnet-0000000000000000a",)}, "AWS does not take the request"),
+    ],
+)
+def test_an_existing_network_that_is_not_there_is_said(
+    cloud: standin.Cloud, session: Session, wrong: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(DeclarationError, match=words):
+        resolve(document("llm-13b", settings={**existing(session), **wrong}), session, quiet)
+
+
+def test_images_of_a_lock_file_are_taken(cloud: standin.Cloud, session: Session) -> None:
+    other = standin.AMI["arm64"]
+    locked = {REGION: {"model": other}}
+    site = planning.of(resolve(document("llm-13b"), session, quiet, locked=locked)).sites[0]
+    assert site.images["model"] == other
+    assert site.images["gateway"] == standin.AMI["x86_64"]
+    with pytest.raises(InferliftError, match="the image ami-00000000000000000"):
+        resolve(document("llm-13b"), session, quiet, locked={REGION: {"model": "ami-00000000000000000"}})
 
 
 def tagged(session: Session, label: str = LABEL, name: str = "vpc") -> str:

@@ -32,7 +32,7 @@ class Cluster:
             "expected": "cba",
         }
         shared = configure.ray_variables(
-            self.hosts.hosts, gpus_per_host=0, cpus=1, requirements=HERE / "ray_requirements.txt"
+            [self.hosts.hosts], gpus_per_host=0, cpus=1, requirements=HERE / "ray_requirements.txt"
         )
         variables = {n: v for n, v in shared.items() if not n.startswith("vllm_")}
         return self.hosts.play(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import hashlib
+import dataclasses
 import json
 import shutil
+import socket
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 from role_hosts import RoleHosts
 
-from inferlift import configure, ssh
+from inferlift import configure, ssh, toolchain
 from inferlift.artifacts import Configured
 from inferlift.errors import CheckFailed
-from inferlift.profile import ROOT
-from inferlift.toolchain.store import cache
+from inferlift.load.asked import Asked
+from inferlift.load.endpoint import Sent
+from inferlift.load.standalone import standalone
+from inferlift.profile import ROOT, Targets
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
@@ -29,8 +31,6 @@ LINE = ROOT / "playbooks" / "roles" / "triton" / "files" / "models" / "text_line
 TEXT = "Invoice 2026-118"
 SOURCE = "pypi://rapidocr==3.10.0/rapidocr/models/PP-OCRv6_rec_small.onnx"
 SHA = "6f327246b50388f3c176ae304bd95767ea6dc0c9ae92153ef8cbe210b3c14884"
-WHEELS = Path(__file__).with_name("triton_wheels.txt")
-CHECK = {"file": "text_line/line.png", "input": "IMAGE", "output": "TEXT", "expected": TEXT}
 REQUESTS, USERS = 96, 16
 
 
@@ -40,12 +40,7 @@ class TritonHost:
         self.first: Configured | None = None
 
     def play(self, *tags: str, check: bool = False, **changes: object) -> Configured:
-        model = {
-            "name": "line",
-            "code": "text_line",
-            "weights": "/srv/weights/ocr/PP-OCRv6_rec_small.onnx",
-            "check": CHECK,
-        }
+        model = {"name": "line", "code": "text_line", "weights": "/srv/weights/ocr/PP-OCRv6_rec_small.onnx"}
         variables: dict[str, object] = {
             "inferlift_model_roles": ["weights", "triton"],
             "weights_folder": "/srv/weights",
@@ -96,7 +91,8 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonHost]:
     hosts = RoleHosts("triton", 41, folder)
     try:
         hosts.raise_hosts(["model-1"])
-        made = TritonHost(hosts, wheels())
+        toolchain.ensure(["triton-wheels"], print)
+        made = TritonHost(hosts, toolchain.wheel_folder("triton-wheels"))
         (folder / "load.py").write_text(LOAD)
         hosts.put("model-1", folder / "load.py", "/root/load.py")
         hosts.put("model-1", LINE, "/root/line.png")
@@ -106,18 +102,6 @@ def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonHost]:
     finally:
         hosts.sweep()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def wheels() -> Path:
-    """The server and what its model needs, from the package index, kept for the next run; hashes are pip's to check."""
-    folder = cache() / "wheels" / f"triton-{hashlib.sha256(WHEELS.read_bytes()).hexdigest()[:12]}"
-    if not folder.is_dir():
-        draft = folder.with_suffix(".draft")
-        options = ["--no-deps", "--only-binary=:all:", "--require-hashes", "--quiet", "--disable-pip-version-check"]
-        command = [sys.executable, "-m", "pip", "download", *options, "-d", str(draft), "-r", str(WHEELS)]
-        subprocess.run(command, check=True)
-        draft.rename(folder)
-    return folder
 
 
 def test_a_picture_goes_in_and_its_text_comes_out(triton: TritonHost) -> None:
@@ -142,6 +126,59 @@ def test_batches_fill_when_the_plan_says_so_and_every_text_stays_right(triton: T
         print(f"{name} delay: {row['rate']:.1f}/s, median {statistics.median(row['latency']) * 1000:.0f} ms")
     assert (alone["right"], together["right"]) == (REQUESTS, REQUESTS)
     assert max(sizes) == 8
+
+
+def test_the_load_test_speaks_to_it_by_http_and_by_grpc(triton: TritonHost, tmp_path: Path) -> None:
+    """KServe v2 against the real server, through ssh: every answer whole; a model that is not there is an error."""
+    data = base64.b64encode(LINE.read_bytes()).decode()
+    tensors = tmp_path / "tensors.json"
+    tensors.write_text(json.dumps([[{"name": "IMAGE", "datatype": "BYTES", "shape": [1, 1], "data": [data]}]]))
+    ports = {"kserve": (free_port(), 8000), "kserve-grpc": (free_port(), 8001)}
+    forwards = [word for here, there in ports.values() for word in ("-L", f"127.0.0.1:{here}:127.0.0.1:{there}")]
+    host = triton.hosts.host("model-1")
+    tunnel = subprocess.Popen(
+        ["ssh", "-N", "-o", "ExitOnForwardFailure=yes", *forwards, *ssh.options(host), "-p", str(host.ssh_port),
+         f"{host.user}@{host.address}"], stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        for here, _ in ports.values():
+            reached(here)
+        for protocol, (here, _) in ports.items():
+            said: list[str] = []
+            asked = Asked(
+                (f"127.0.0.1:{here}",), REQUESTS, users=8, sent=Sent(protocol, model="line", tensors=tensors),
+                check_self=False, folder=tmp_path / protocol, targets=Targets(error_share=0.0),
+            )  # fmt: skip
+            code = standalone(asked, as_json=True, say=print, out=said.append)
+            figures = json.loads(said[0])["figures"]
+            print(f"{protocol}: {figures['requests_per_s']:.1f}/s, p95 {figures['total_p95_ms']:.0f} ms")
+            assert (code, figures["ok"], figures["error_share"]) == (0, REQUESTS, 0.0)
+            absent = dataclasses.replace(
+                asked, requests=20, warm_up=0, folder=tmp_path / f"{protocol}-absent",
+                sent=Sent(protocol, model="absent", tensors=tensors),
+            )  # fmt: skip
+            said.clear()
+            assert standalone(absent, as_json=True, say=print, out=said.append) == 1
+            assert json.loads(said[0])["endpoints"][0]["run"]["counts"]["errors"] == {"http_4xx": 20}
+    finally:
+        tunnel.terminate()
+        tunnel.wait(10)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def reached(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"the tunnel at {port} does not open"
+            time.sleep(0.1)
 
 
 def test_a_broken_picture_fails_alone(triton: TritonHost) -> None:

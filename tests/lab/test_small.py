@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,9 @@ from conftest import Lab, tools
 from inferlift import migration, process, provision, ssh
 from inferlift.artifacts import Cutover, Evidence, Measurement, Scaled, Service, World
 from inferlift.ledger import reading
+from inferlift.load import probe
+from inferlift.load.target import Target
+from inferlift.profile import ROOT
 from inferlift.stages import _fleet
 from inferlift.stages.scale import ScaleStage
 from inferlift.stages.switch import SwitchStage
@@ -135,6 +139,32 @@ def test_rollback_takes_users_back_and_deploy_holds_until_told_otherwise(moved: 
     assert "taken back" in held.stderr
 
 
+def test_the_guard_takes_users_back_when_the_operators_process_is_gone(moved: Lab) -> None:
+    """Killed with users half-way, then a new side that fails: nobody but the guard is there. The next deploy holds,
+    and the switch by name, which is next, goes on."""
+    world, service = moved.artifact("world", World), service_of(moved)
+    old, new = world.origin.address, service.endpoint.address
+    run = moved.start(str(ROOT / ".venv/bin/python"), "-m", "inferlift", "switch", "--profile", moved.profile)
+    _wait(lambda: 10 <= _weights(world).get(new, 0) < 100 or run.poll() is not None, 120)
+    run.kill()
+    run.wait(30)
+    assert 10 <= _weights(world)[new] < 100
+    models = service.fleet.by_role("model")
+    for host in models:
+        ssh.run(host, "systemctl stop llamacpp")
+    began = time.monotonic()
+    try:
+        _wait(lambda: _weights(world) == {old: 100}, 90)
+        print(f"the guard took users back {time.monotonic() - began:.0f} s after the new side broke")
+    finally:
+        for host in models:
+            ssh.run(host, "systemctl start llamacpp")
+    held = moved.invoke("deploy")
+    assert held.returncode == 3, held.stderr[-3000:]
+    assert "by the guard: " in held.stderr
+    assert _weights(world) == {old: 100}
+
+
 def test_switch_by_name_moves_users_again_and_destroy_refuses(moved: Lab) -> None:
     assert moved.invoke("switch").returncode == 0
     refused = moved.invoke("destroy")
@@ -181,8 +211,31 @@ def test_no_secret_is_in_any_log_state_artifact_process_list_or_report(moved: La
         assert not [p.name for p, v in secrets.items() if v in journal], host.name
 
 
-def test_destroy_removes_the_fleet_and_nothing_else(moved: Lab, foreign: list[str]) -> None:
+def test_the_old_side_is_taken_away_only_when_it_is_quiet_and_the_way_back_starts_it_again(moved: Lab) -> None:
+    world = moved.artifact("world", World)
+    stubborn = Target(
+        name=world.contract.name, address=world.origin.address, ca=world.contract.ca,
+        route=world.contract.routes[0].path, key_header=world.contract.key_header, key=world.contract.key,
+        extra_headers={"User-Agent": "old-app/1.0"},
+    )  # fmt: skip
+    assert probe.once(stubborn, timeout_s=30).ok
+    refused = moved.invoke("decommission", "--apply")
+    assert refused.returncode == 2
+    assert "(old-app/1.0)" in refused.stderr
+    time.sleep(moved.place.profile.operations.quiet_s + 1)
+    shown = moved.invoke("decommission")
+    assert (shown.returncode, "nothing was done" in shown.stdout) == (0, True), shown.stderr
+    assert probe.once(stubborn, timeout_s=30).ok
+    time.sleep(moved.place.profile.operations.quiet_s + 1)
+    assert moved.invoke("decommission", "--apply").returncode == 0
+    assert not probe.once(stubborn, timeout_s=5).ok
+    assert moved.invoke("deploy").returncode == 0, "an old side that was taken away is no finding"
     assert moved.invoke("rollback").returncode == 0
+    assert _weights(world) == {world.origin.address: 100}
+    assert probe.once(stubborn, timeout_s=30).ok
+
+
+def test_destroy_removes_the_fleet_and_nothing_else(moved: Lab, foreign: list[str]) -> None:
     # users with a kept connection may have been there a moment ago: the profile's quiet time has to pass
     done = moved.invoke("destroy")
     for _ in range(20):
@@ -217,6 +270,24 @@ def _patch(world: World, rrset: dict[str, object]) -> None:
         timeout=10,
     )
     done.raise_for_status()
+
+
+def _weights(world: World) -> dict[str, int]:
+    """What the authority answers, by its own API."""
+    from inferlift.dns.powerdns import PowerDns
+
+    backend = PowerDns(
+        world.dns_api, world.dns_key, world.zone, ca=world.contract.ca, names=[world.contract.name], addresses=(),
+        owner="a look", run="a look",
+    )  # fmt: skip
+    return dict(backend.read(world.contract.name).weights)
+
+
+def _wait(seen: Callable[[], bool], limit_s: float) -> None:
+    until = time.monotonic() + limit_s
+    while not seen():
+        assert time.monotonic() < until, f"not within {limit_s:.0f} s"
+        time.sleep(0.3)
 
 
 def _bytes(path: Path) -> bytes:

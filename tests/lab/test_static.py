@@ -54,21 +54,21 @@ def untouched(plain: PlainHosts) -> bool:
 
 
 def test_what_is_not_as_declared_is_refused_before_anything_is_changed(plain: PlainHosts, tmp_path: Path) -> None:
-    with pytest.raises(Refusal, match="1 of 3 hosts cannot be used") as caught:
+    with pytest.raises(Refusal, match=r"1 of 3 hosts cannot be used") as caught:
         apply(plain, tmp_path, model_ram_gb="512")
     assert "model-1" in caught.value.why
     assert "ram_gb: 1.68 found, 512.00 declared" in caught.value.why
 
-    with pytest.raises(Refusal, match="2 model hosts are needed"):
+    with pytest.raises(Refusal, match=r"2 model hosts are needed"):
         provision.apply_fleet(desired(plain, tmp_path, 2), tmp_path, tools(), print)
 
     known = plain.known_hosts.read_text()
     try:
         plain.known_hosts.write_text(known.replace("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI", "ssh-ed25519 " + OTHER))
-        with pytest.raises(Refusal, match="is not the host that"):
+        with pytest.raises(Refusal, match=r"is not the host that"):
             apply(plain, tmp_path)
         plain.known_hosts.write_text("")
-        with pytest.raises(Refusal, match="the host key of gateway-1"):
+        with pytest.raises(Refusal, match=r"the host key of gateway-1"):
             apply(plain, tmp_path)
     finally:
         plain.known_hosts.write_text(known)
@@ -122,5 +122,5 @@ def test_a_fleet_needs_a_host_for_each_role(plain: PlainHosts, tmp_path: Path) -
     assert declared.static is not None
     models = tuple(h for h in declared.static.hosts if h.role == "model")
     alone = declared.model_copy(update={"static": declared.static.model_copy(update={"hosts": models})})
-    with pytest.raises(DeclarationError, match="no address of a gateway and no address of a monitor"):
+    with pytest.raises(DeclarationError, match=r"no address of a gateway and no address of a monitor"):
         plan.document(alone, choice=None, label=LABEL, floors={})

@@ -25,7 +25,16 @@ import pytest
 from inferlift import process, ssh, toolchain
 from inferlift.artifacts import Configured, Host
 from inferlift.configure import apply, ensure_ca, issue
-from inferlift.configure.world import BODIES_LOG, DATA_PATH, ROUTE, dns_api_url, world_secrets, world_variables
+from inferlift.configure.world import (
+    BODIES_LOG,
+    DATA_PATH,
+    dns_api_url,
+    old_server,
+    workload,
+    world_secrets,
+    world_variables,
+)
+from inferlift.declaration import load
 from inferlift.profile import ROOT
 
 pytestmark = pytest.mark.lab
@@ -36,6 +45,8 @@ NETWORK = f"t-world-{CLONE[:8]}"
 SUBNET = f"10.233.{int(CLONE[:4], 16) % 250 + 2}"
 ROLES = ("origin", "authority", "resolver")
 NAME = "ai.demo.test"
+CHAT = workload(ROOT / "templates" / "workloads" / "chat")
+ROUTE = CHAT.route
 
 
 def podman(*arguments: str) -> str:
@@ -121,10 +132,10 @@ def configure(hosts: list[Host], ca_folder: Path, folder: Path, keys: dict[str, 
     api_certificate, api_key = issue(ca, ca_folder, "authority", ips=[authority.address])
     variables = world_variables(
         zone="demo.test", host="ai", ttl_s=10, origin=origin.address, authority=authority.address,
-        networks=[f"{SUBNET}.0/24"], workload=ROOT / "templates/workloads/chat",
+        networks=[f"{SUBNET}.0/24"], workload=CHAT,
         certificate=str(certificate), certificate_key=str(key),
         api_certificate=str(api_certificate), api_certificate_key=str(api_key),
-        wheels=toolchain.wheels()[0].parent,
+        server=old_server(load("demo", ROOT).profile, CHAT, toolchain.wheels()[0].parent),
     )  # fmt: skip
     references = {name: f"file:{folder / name}" for name in keys}
     return apply(hosts, "world.yml", variables, world_secrets(**references), folder / "run", print, timeout_s=180)
@@ -134,7 +145,9 @@ def configure(hosts: list[Host], ca_folder: Path, folder: Path, keys: dict[str, 
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     toolchain.ensure(["host-image", "wheels"], print)
     folder = tmp_path_factory.mktemp("world")
-    keys = {name: random_secrets.token_urlsafe(24) for name in ("users_key", "app_key", "model_key", "dns_key")}
+    keys = {
+        name: random_secrets.token_urlsafe(24) for name in ("users_key", "app_key", "model_key", "dns_key", "guard_key")
+    }
     for name, value in keys.items():
         (folder / name).write_text(value)
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "id"], check=True)

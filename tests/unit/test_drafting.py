@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 
 from inferlift.artifacts import Evidence, Figure, LogQuality, Percentiles, RouteFigures, TrafficShape
 from inferlift.declaration import load
-from inferlift.drafting import Draft, describe, draft, on_terminal, questions
+from inferlift.drafting import UNKNOWN, Draft, describe, draft, on_terminal, questions
 from inferlift.errors import DeclarationError
 from inferlift.profile.demand import TASKS
 from inferlift.profile_schema import all_keys
+from inferlift.stages._plan import planned
 
 CHAT = {
     "task": "chat",
@@ -108,13 +110,26 @@ def test_answers_stand_in_the_file_as_typed(root: Path) -> None:
 
 
 def test_what_nobody_answered_is_a_question_and_the_loader_asks_for_the_required_ones(root: Path) -> None:
-    left = {key: value for key, value in CHAT.items() if key not in ("requests.output_tokens", "budget.usd_rate")}
+    left = {key: value for key, value in CHAT.items() if key not in ("requests.output_tokens", "model.layers")}
     made = draft("mine", root, answers=left)
     text = made.path.read_text(encoding="utf-8")
     assert "  # QUESTION: How many tokens has a reply, on average?\n  output_tokens: null\n" in text
-    assert {"requests.output_tokens", "budget.usd_rate", "targets.p95_ttft_ms"} <= set(made.open)
+    assert {"requests.output_tokens", "model.layers", "targets.p95_ttft_ms"} <= set(made.open)
     asked = re.findall(r"mine\.yaml:\d+: ([a-z0-9_.]+):", made.problems)
-    assert asked == ["requests.output_tokens", "budget.usd_rate"]
+    assert asked == ["model.layers", "requests.output_tokens"]
+
+
+def test_what_is_not_asked_is_a_default_that_is_said(root: Path) -> None:
+    made = draft("mine", root, answers=CHAT)
+    text = made.path.read_text(encoding="utf-8")
+    assert "  # in_flight_peak" not in text  # answered
+    assert "  # growth_per_month: 0.0  # growth a month, 0.1 = 10 %\n" in text
+    assert "# hosting:  # uncomment this line with one of those below\n  # bill_monthly: null" in text
+    assert "  kind: vllm  # what serves it (vllm, triton, llamacpp, container)\n" in text
+    assert not {"hosting.bill_monthly", "requests.growth_per_month", "server.kind"} & set(made.open)
+    image = draft("eye", root, answers={key: value for key, value in IMAGE.items() if key != "server.kind"})
+    assert load("eye", root).profile.server.kind == "triton"
+    assert image.problems == ""
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -136,7 +151,7 @@ def test_the_editors_schema_lies_where_the_first_line_says(root: Path) -> None:
 
 
 def test_from_evidence_with_the_rest_left_open(root: Path) -> None:
-    curve = tuple(10.0 + hour for hour in range(24))
+    curve = tuple((10.0 + hour) / 516 for hour in range(24))
     found = evidence(
         day_curve=curve,
         growth_per_month=0.08,
@@ -168,7 +183,9 @@ def test_evidence_as_the_audit_prints_it_and_an_answer_wins_over_it(root: Path) 
 def test_logs_without_inference_tell_no_peak(root: Path) -> None:
     file = root / "evidence.json"
     file.write_text(evidence(inference_n=0, per_minute_peak=0, in_flight_peak=0).model_dump_json(), encoding="utf-8")
-    assert {"requests.per_minute_peak", "requests.in_flight_peak"} <= set(draft("mine", root, evidence=file).open)
+    made = draft("mine", root, evidence=file)
+    assert "requests.per_minute_peak" in made.open
+    assert "  # in_flight_peak: 1000" in made.path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"n": 1}', b"\xff\xfe", b'{"artifact": {"n": "x"}}'])
@@ -178,6 +195,24 @@ def test_what_is_no_evidence_is_refused(root: Path, content: bytes) -> None:
     with pytest.raises(DeclarationError, match=r"evidence\.json is no"):
         draft("mine", root, evidence=file)
     assert not (root / "profiles" / "mine.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("curve", "said"),
+    [
+        ([1 / 12] * 12, "expected 24 shares, one an hour, got 12"),
+        ([1.0] * 24, "expected shares of a day that come to 1, got 24 in all"),
+        ([0.0] * 24, "got 0 in all"),
+        ([1.5, -0.5] + [0.0] * 22, "got 1 in all"),
+        ([float("nan")] + [1 / 23] * 23, "nan"),
+    ],
+)
+def test_a_day_that_is_no_day_is_refused(root: Path, curve: list[float], said: str) -> None:
+    file = root / "evidence.json"
+    for told in ({"day_curve": curve}, {"shape": {**evidence().shape.model_dump(), "arrivals_by_hour": curve}}):
+        file.write_text(json.dumps({**evidence().model_dump(mode="json"), **told}), encoding="utf-8")
+        with pytest.raises(DeclarationError, match=re.escape(said)):
+            draft("mine", root, evidence=file)
 
 
 def test_evidence_that_is_not_there(root: Path) -> None:
@@ -239,6 +274,58 @@ def test_questions_are_asked_once_each_and_again_where_the_answer_is_wrong(root:
     assert not any("pixels" in question for question in asked)
 
 
+def answers_of(given: dict[str, str], asked: list[str]) -> Callable[[str, str], str]:
+    """Answers by key; an empty line where none is given."""
+
+    def ask(question: str, default: str) -> str:
+        key = next(one.key for one in questions() if question.endswith(one.ask))
+        asked.append(key)
+        return given.get(key, "")
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "most"),
+    [
+        ("llama-3.1-8b", {"requests.input_tokens_p50": "300", "requests.input_tokens_p95": "900",
+                          "requests.output_tokens": "200"}, 10),
+        ("bge-m3", {"requests.input_tokens_p50": "128", "requests.input_tokens_p95": "400"}, 9),
+        ("vit-b16", {"requests.image_width": "640", "requests.image_height": "480"}, 9),
+    ],
+)  # fmt: skip
+def test_with_the_models_own_file_few_questions_make_a_plan(
+    root: Path, config: str, given: dict[str, str], most: int
+) -> None:
+    configs = yaml.safe_load((Path(__file__).parent / "modelfile.yaml").read_text(encoding="utf-8"))
+    (root / "my-model").mkdir()
+    (root / "my-model" / "config.json").write_text(json.dumps(configs[config]["config"]), encoding="utf-8")
+    asked: list[str] = []
+    told = {"model.config": "my-model/config.json", "requests.per_minute_peak": "60", **given}
+    made = draft("mine", root, ask=answers_of(told, asked))
+    assert (made.problems, made.open) == ("", ())
+    assert len(asked) <= most
+    profile = load("mine", root).profile
+    assert profile.model.name == "my-model"
+    assert profile.task == {"llama-3.1-8b": "chat", "bge-m3": "embeddings", "vit-b16": "image"}[config]
+    assert planned(profile, None).replicas >= 1
+
+
+def test_a_models_file_that_cannot_be_read_is_asked_for_again(root: Path) -> None:
+    asked: list[str] = []
+    typed = iter(["nowhere/config.json", ""])
+
+    def ask(question: str, default: str) -> str:
+        asked.append(question)
+        return next(typed, "") if "describes the model" in question else default
+
+    made = draft("mine", root, ask=ask)
+    assert asked[1].startswith("config.json: no such file. Which file describes the model")
+    assert "model.config" not in made.open
+    with pytest.raises(DeclarationError, match="no such file"):
+        draft("other", root, answers={"model.config": "nowhere/config.json"})
+
+
 def test_lab_and_static_get_their_sections(root: Path) -> None:
     assert draft("in-lab", root, answers={**CHAT, "target": "lab"}).problems == ""
     made = draft("own", root, answers={**CHAT, "target": "static"})
@@ -257,6 +344,7 @@ def test_what_is_printed_names_what_is_open(root: Path) -> None:
     lines = describe(draft("mine", root), root)
     assert lines[0] == "wrote profiles/mine.yaml"
     assert "requests.output_tokens" in lines[1]
+    assert lines[2] == "6 of them are answered by the model's own file, a config.json or GGUF: model.config"
     assert lines[-1] == "next: edit profiles/mine.yaml, then ./invoke size --profile mine"
     whole = describe(Draft(root / "profiles" / "whole.yaml"), root)
     assert whole[1:] == ["next: edit profiles/whole.yaml, then ./invoke size --profile whole"]
@@ -279,7 +367,7 @@ def test_any_text_comes_back_as_it_was_typed(root: Path, text: str, key: str) ->
     except DeclarationError:
         assert not path.exists()
         return
-    if key in made.open or made.problems:
+    if key in made.open or made.problems or text.strip().lower() in UNKNOWN:
         return
     section, _, inner = key.rpartition(".")
     profile = load("mine", root).profile

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from inferlift.declaration import load
 from inferlift.errors import DeclarationError
-from inferlift.modelfile import read
+from inferlift.modelfile import read, task_of
 from inferlift.modelfile.filling import fill
 from inferlift.profile import Model
 
@@ -41,6 +42,26 @@ def test_published_config(tmp_path: Path, name: str) -> None:
         Model.model_validate({"name": "m", "source": "s", **found})
     assert {key: found.get(key) for key in expect} == expect
     assert read(tmp_path) == found  # a folder stands for its config.json
+
+
+@pytest.mark.parametrize(
+    ("config", "task"),
+    [
+        (CASES["bert-base"]["config"], "embeddings"),
+        (CASES["vit-b16"]["config"], "image"),
+        (CASES["llama-3.1-8b"]["config"], "chat"),
+        (CASES["qwen3-vl-8b"]["config"], "multimodal"),
+        ({"model_type": "resnet"}, "image"),
+    ],
+)
+def test_a_config_tells_the_task(tmp_path: Path, config: dict[str, Any], task: str) -> None:
+    assert task_of(written(tmp_path, config)) == task
+
+
+def test_an_image_model_without_sizes_is_told_what_to_declare(tmp_path: Path) -> None:
+    with pytest.raises(DeclarationError, match="'resnet' is an image model") as caught:
+        read(written(tmp_path, {"model_type": "resnet", "depths": [3, 4, 6, 3]}))
+    assert "model.flops_per_item" in caught.value.next_command
 
 
 def test_awq_weighs_what_is_published(tmp_path: Path) -> None:
@@ -194,6 +215,50 @@ def test_hostile_gguf(tmp_path: Path, data: bytes, said: str) -> None:
     assert said in caught.value.what
 
 
+def many(kind: int, each: int, count: int) -> bytes:
+    return key("many", 9, struct.pack("<IQ", kind, count) + bytes(each * count))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [many(0, 1, 3_000_000)] * 4,  # numbers of a byte
+        [many(10, 8, 90_000)] * 8,
+        [many(8, 8, 300_000)],  # empty texts
+        [key("k" * 100_000, 8, text("v" * 100_000))] * 50,
+        [key(f"key{number:04}" + "n" * 180, 8, text("v" * 190)) for number in range(9_000)],
+    ],
+    ids=["bytes", "numbers", "texts", "long texts", "many keys"],
+)
+def test_no_gguf_header_takes_more_than_some_tens_of_megabytes(tmp_path: Path, keys: list[bytes]) -> None:
+    path = tmp_path / "m.gguf"
+    tensors = [(f"blk.{number}.attn_norm.weight", [64], 0) for number in range(5_000)]
+    path.write_bytes(gguf([*keys, *LLAMA], [*TENSORS, *tensors]))
+    tracemalloc.start()
+    try:
+        assert read(path)["layers"] == 2
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * 2**20
+
+
+def test_what_a_gguf_header_claims_is_held_against_the_files_size(tmp_path: Path) -> None:
+    """A thousand bytes cannot hold what these counts say; nothing is read or made for them."""
+    path = tmp_path / "m.gguf"
+    claims = {
+        "tensors": struct.pack("<IQQ", 3, 90_000, 0),
+        "keys": struct.pack("<IQQ", 3, 0, 9_000),
+        "numbers": struct.pack("<IQQ", 3, 0, 1) + key("a", 9, struct.pack("<IQ", 12, 3_000_000)),
+        "texts": struct.pack("<IQQ", 3, 0, 1) + key("a", 9, struct.pack("<IQ", 8, 3_000_000)),
+        "text": struct.pack("<IQQ", 3, 0, 1) + key("a", 8, struct.pack("<Q", 100_000_000)),
+    }
+    for claim in claims.values():
+        path.write_bytes((b"GGUF" + claim).ljust(1000, b"\0"))
+        with pytest.raises(DeclarationError, match="cut short"):
+            read(path)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, len(gguf(LLAMA, TENSORS)) - 1), st.binary(min_size=1, max_size=8))
 def test_mutated_gguf_is_read_or_refused(tmp_path: Path, at: int, junk: bytes) -> None:
@@ -221,7 +286,8 @@ def test_mutated_config_is_read_or_refused(tmp_path: Path, name: str, at: int, v
     config[sorted(config)[at % len(config)]] = value
     said = "config.json: "
     try:
-        assert read(written(tmp_path, config))["layers"]
+        found = read(written(tmp_path, config))
+        assert found.get("layers") or found["flops_per_item"]
     except DeclarationError as error:
         said = error.what
     assert "config.json: " in said
@@ -256,6 +322,62 @@ def test_a_contradiction_is_an_error(tmp_path: Path, declared: dict[str, Any], k
     [(where, why)] = fill({"model": {**BARE, **declared}}, tmp_path)
     assert where == key
     assert said in why
+
+
+def test_a_config_that_is_not_there_comes_first_and_what_it_would_supply_is_not_asked_for(tmp_path: Path) -> None:
+    text = """
+name: p
+target: aws
+requests: {input_tokens_p50: many, input_tokens_p95: 20, output_tokens: 5}
+model: {name: m, source: s, config: none.json}
+budget: {usd_rate: 1, usd_rate_source: s, usd_rate_date: "2026-11-01"}
+"""
+    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(DeclarationError) as caught:
+        load(str(tmp_path / "p.yaml"), tmp_path)
+    said = caught.value.what.splitlines()
+    assert said[0] == "2 problems in the profile:"
+    assert "p.yaml:5: model.config: none.json: no such file" in said[1]
+    assert "requests.input_tokens_p50" in said[2]
+
+
+@pytest.mark.parametrize(
+    ("form", "bits", "fits"),
+    [
+        ("fp8", 16, False), ("fp8", 8.24, True), ("fp8", 7.9, False), ("bf16", 8, False), ("bf16", 16.02, True),
+        ("awq-int4", 5.7, True), ("awq-int4", 4.0, False), ("awq-int4", 16, False), ("mxfp4", 4.6, True),
+        ("q8_0", 4.5, False), ("q4_k_m", 4.89, True), ("q4_k_m", 8.5, False), ("fp32", 16, False),
+    ],
+)  # fmt: skip
+def test_bits_that_are_not_of_the_format_are_refused_with_their_line(
+    tmp_path: Path, form: str, bits: float, fits: bool
+) -> None:
+    text = f"""
+name: p
+target: aws
+requests: {{input_tokens_p50: 10, input_tokens_p95: 20, output_tokens: 5}}
+model:
+  {{name: m, source: s, parameters_total: 8030261248, layers: 32, heads: 32, kv_heads: 8, head_dim: 128, hidden: 4096,
+  vocab: 128256, context: 8192, weight_format: {form},
+  weight_bits: {bits}}}
+budget: {{usd_rate: 1, usd_rate_source: s, usd_rate_date: "2026-11-01"}}
+"""
+    (tmp_path / "p.yaml").write_text(text, encoding="utf-8")
+    if fits:
+        assert load(str(tmp_path / "p.yaml"), tmp_path).profile.model.weight_bits == bits
+        return
+    with pytest.raises(DeclarationError, match=rf"p\.yaml:8: model.weight_bits: {bits:g} bits a weight are not {form}"):
+        load(str(tmp_path / "p.yaml"), tmp_path)
+
+
+def test_what_a_mixed_file_stores_counts_and_not_what_it_is_called(tmp_path: Path) -> None:
+    """A GGUF of experts in a 4-bit format that is called Q2_K: its bits are kept, the name is not."""
+    called = [one for one in LLAMA if b"file_type" not in one] + [number("general.file_type", 10)]
+    (tmp_path / "m.gguf").write_bytes(gguf(called, [*TENSORS, ("blk.0.ffn_up_exps.weight", [64, 32, 64], 8)]))
+    plain: dict[str, Any] = {"model": {"config": "m.gguf"}}
+    assert fill(plain, tmp_path) == []
+    assert "weight_format" not in plain["model"]
+    assert plain["model"]["weight_bits"] == pytest.approx(8.27, abs=0.05)
 
 
 def test_an_unquantised_model_may_be_declared_quantised(tmp_path: Path) -> None:

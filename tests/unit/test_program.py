@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +48,19 @@ def test_help_after_the_name_asks_for_no_arguments_and_explains_each_option() ->
     done = invoke("diff", "--help")
     assert done.returncode == 0, done.stderr
     assert "lock.json" in done.stdout
+
+
+@pytest.mark.parametrize("how", [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0"}], ids=str)
+def test_letters_that_a_terminal_cannot_show_are_escaped(tmp_path: Path, how: dict[str, str]) -> None:
+    text = (ROOT / "profiles" / "llm-13b.yaml").read_text(encoding="utf-8")
+    profile = tmp_path / "p.yaml"
+    profile.write_text(text.replace("name: Llama-2-13B", "name: Größe-\u65e5-Llama-2-13B"), encoding="utf-8")
+    words = [sys.executable, "-m", "inferlift", "size", "--profile", str(profile), "--explain"]
+    environment = {**os.environ, "PYTHONCOERCECLOCALE": "0", "XDG_STATE_HOME": str(tmp_path), **how}
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=60, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.isascii()
+    assert b"Gr\\xf6\\xdfe" in done.stdout
 
 
 def test_every_option_of_every_task_is_explained() -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
+from inferlift.errors import DeclarationError
 from inferlift.load import http1
 from inferlift.load.answer import Answer
 from inferlift.load.target import Target
@@ -25,6 +26,10 @@ class Protocol:
         """The body of request `i`, the same at every call. Raises DeclarationError where it cannot be made."""
         raise NotImplementedError
 
+    def apart(self, run: str) -> Protocol:
+        """The same requests with texts that only the run of this name sends, where this protocol can do that."""
+        return self
+
     def answer(self, gaps: dict[int, int] | None = None) -> Answer:
         """What reads one answer."""
         return Answer(gaps=gaps)
@@ -36,14 +41,20 @@ class Protocol:
         """From a body to the whole request as it goes out. Raises DeclarationError for an unreadable key."""
         host = target.url.split("/", 3)[2]
         headers = {**target.headers(), "Content-Type": self.content_type}
-        whole = http1.request(self.method, host, target.route, headers, b"")
+        try:
+            whole = http1.request(self.method, host, target.route, headers, b"")
+        except ValueError:  # also of letters that no header can hold
+            raise DeclarationError(
+                "a header or the route holds a line break, a space or a letter that HTTP cannot carry",
+                why="it is in the URL (%20 is a space there), the name of the key's header, or the key",
+            ) from None  # the error itself may repeat the key
         before = whole.removesuffix(b"0\r\n\r\n")
         return lambda body: b"%s%d\r\n\r\n%s" % (before, len(body), body)
 
     @property
     def prefix_cache(self) -> str:
-        """What a server's cache of prompt beginnings can have done to the figures; empty: there is no such cache."""
-        return ""
+        """What a server's cache can have done to the figures."""
+        return "possible: the same requests are sent again and again"
 
     def shown(self) -> Any:
         """The first body as it goes out, to be read by people; never a secret."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -11,12 +12,13 @@ from inferlift.load.answer import Answer
 from inferlift.load.protocols.base import Checked, Protocol
 from inferlift.load.target import Message, request_body
 
-FRESH = "[{}] "  # before a prompt whose beginning no cache shall know
+FRESH = "[{}] "  # before a text whose beginning no cache shall know
 
 
 class Chat(Protocol):
-    """Request i asks prompt i modulo their number. `fresh` puts the number before each prompt, so that a server's
-    prefix cache cannot answer for it; without it the cache's part is in the figures, which the report declares."""
+    """Request i asks prompt i modulo their number. `fresh` puts the run's name (see `apart`) and the number before
+    each prompt, so that a server's prefix cache cannot answer for it; without it the cache's part is in the figures,
+    which the report declares."""
 
     name: ClassVar[str] = "chat"
     default_route: ClassVar[str] = "/v1/chat/completions"
@@ -32,19 +34,24 @@ class Chat(Protocol):
         extra: Mapping[str, Any] | None = None,
     ) -> None:
         self.prompts, self.max_tokens, self.streams, self.model = tuple(prompts), max_tokens, stream, model
-        self.fresh = fresh
+        self.fresh, self.run = fresh, ""
         self.extra = dict(extra or {})
         self._bodies = () if fresh else tuple(self._make(prompt) for prompt in self.prompts)
 
     def body(self, i: int) -> bytes:
         if not self.fresh:
             return self._bodies[i % len(self._bodies)]
-        return self._make(_numbered(self.prompts[i % len(self.prompts)], i))
+        return self._make(_numbered(self.prompts[i % len(self.prompts)], f"{self.run}{i}"))
+
+    def apart(self, run: str) -> Protocol:
+        found = copy.copy(self)
+        found.run = f"{run}-"
+        return found
 
     @property
     def prefix_cache(self) -> str:
         if self.fresh:
-            return "avoided: each prompt begins with its request's number"
+            return "avoided: each prompt begins with its run's name and its request's number"
         return f"possible: the same {len(self.prompts)} prompts are asked again and again"
 
     def _make(self, prompt: str | Sequence[Message]) -> bytes:
@@ -72,13 +79,28 @@ class Embeddings(Protocol):
     name: ClassVar[str] = "embeddings"
     default_route: ClassVar[str] = "/v1/embeddings"
 
-    def __init__(self, texts: Sequence[str], *, model: str | None = None, dimensions: int | None = None) -> None:
-        self.dimensions = dimensions
-        more = {} if model is None else {"model": model}
-        self._bodies = tuple(json.dumps({"input": text, **more}, ensure_ascii=False).encode() for text in texts)
+    def __init__(
+        self, texts: Sequence[str], *, model: str | None = None, dimensions: int | None = None, fresh: bool = False
+    ) -> None:
+        self.texts, self.dimensions, self.fresh, self.run = tuple(texts), dimensions, fresh, ""
+        self._more = {} if model is None else {"model": model}
 
     def body(self, i: int) -> bytes:
-        return self._bodies[i % len(self._bodies)]
+        text = self.texts[i % len(self.texts)]
+        if self.fresh:
+            text = FRESH.format(f"{self.run}{i}") + text
+        return json.dumps({"input": text, **self._more}, ensure_ascii=False).encode()
+
+    def apart(self, run: str) -> Protocol:
+        found = copy.copy(self)
+        found.run = f"{run}-"
+        return found
+
+    @property
+    def prefix_cache(self) -> str:
+        if self.fresh:
+            return "avoided: each text begins with its run's name and its request's number"
+        return f"possible: the same {len(self.texts)} texts are sent again and again"
 
     def answer(self, gaps: dict[int, int] | None = None) -> Answer:
         return _Vector(self)
@@ -117,8 +139,8 @@ def embedding(document: Any) -> list[float]:
     return [float(x) for x in vector]
 
 
-def _numbered(prompt: str | Sequence[Message], i: int) -> str | list[Message]:
+def _numbered(prompt: str | Sequence[Message], name: str) -> str | list[Message]:
     if isinstance(prompt, str):
-        return FRESH.format(i) + prompt
+        return FRESH.format(name) + prompt
     first, *rest = prompt
-    return [{**first, "content": FRESH.format(i) + str(first.get("content", ""))}, *rest]
+    return [{**first, "content": FRESH.format(name) + str(first.get("content", ""))}, *rest]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import mimetypes
 import re
@@ -39,7 +40,10 @@ class Image(Protocol):
 
 
 class Generic(Protocol):
-    """Any HTTP route: `template` is the body (Jinja, with `i` and the row's keys), `rows` are taken in turn."""
+    """Any HTTP route: `template` is the body (Jinja, with `i`, `run` and the row's keys), `rows` are taken in turn.
+
+    `run` is another text in every run (see `apart`): with `i` it makes each request one that no cache has met.
+    """
 
     name: ClassVar[str] = "http"
 
@@ -59,7 +63,7 @@ class Generic(Protocol):
             undefined=jinja2.StrictUndefined, autoescape=False, keep_trailing_newline=True
         )
         self.rows, self._check, self.method, self.content_type = tuple(rows), check or Check(), method, content_type
-        self._error = jinja2.TemplateError
+        self._error, self.run = jinja2.TemplateError, ""
         try:
             self._template = environment.from_string(template)
         except jinja2.TemplateError as error:
@@ -68,9 +72,20 @@ class Generic(Protocol):
 
     def body(self, i: int) -> bytes:
         try:
-            return self._template.render(i=i, **self.rows[i % len(self.rows)]).encode()
+            return self._template.render({"i": i, "run": self.run, **self.rows[i % len(self.rows)]}).encode()
         except self._error as error:
             raise DeclarationError(f"the body of request {i} cannot be made", why=str(error)) from None
+
+    def apart(self, run: str) -> Protocol:
+        found = copy.copy(self)
+        found.run = run
+        return found
+
+    @property
+    def prefix_cache(self) -> str:
+        if self.apart("one").body(0) != self.apart("other").body(0) and self.body(0) != self.body(len(self.rows)):
+            return "avoided: each body holds its run's name and its request's number"
+        return "possible: bodies are sent again; a template with {{ run }} and {{ i }} makes each its own"
 
     def answer(self, gaps: dict[int, int] | None = None) -> Answer:
         return Checked(self._check.wrong)

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inferlift.provision.aws import naming
+from inferlift.provision.aws.plan import parent_region
 from inferlift.provision.aws.policies import Asked
 from inferlift.provision.aws.tables import rows
 
@@ -18,7 +20,7 @@ HOURS_A_MONTH = 730
 
 @dataclass(frozen=True)
 class Billed:
-    """`count` of an item, each at `usd` a `unit`. Which region the price is of: `region`."""
+    """`count` of an item, each at `usd` a `unit`. Which region the price is of: `region`; where it is made: `place`."""
 
     item: str
     count: int
@@ -26,6 +28,7 @@ class Billed:
     usd: float | None
     region: str | None
     source: str
+    place: str = ""
 
     @property
     def usd_per_hour(self) -> float | None:
@@ -36,8 +39,10 @@ class Billed:
 
 
 def bill(asked: Iterable[Asked], region: str) -> list[Billed]:
-    """Every billed item of a plan, priced in `region` or, where that price is not known, in us-east-1, and says so."""
-    counts: dict[tuple[str, str], int] = {}
+    """Every billed item of a plan, priced in its own region (`region` where its tags name none) or, where that price
+    is not known, in us-east-1, and says so.
+    """
+    counts: dict[tuple[str, str, str], int] = {}
     everything = list(asked)
     templates = {a.name: a.inputs for a in everything if a.type.endswith(":LaunchTemplate")}
     known = {row["type"]: row for row in rows("resource_types.csv")}
@@ -45,9 +50,17 @@ def bill(asked: Iterable[Asked], region: str) -> list[Billed]:
         row = known.get(one.type)
         if row is None or row["billed"] == "no":
             continue
+        place = _region(one, region)
         for item, unit, count in _items(one, row, templates):
-            counts[(item, unit)] = counts.get((item, unit), 0) + count
-    return [_priced(item, count, unit, region) for (item, unit), count in sorted(counts.items())]
+            counts[(item, unit, place)] = counts.get((item, unit, place), 0) + count
+    return [_priced(item, count, unit, place) for (item, unit, place), count in sorted(counts.items())]
+
+
+def _region(one: Asked, otherwise: str) -> str:
+    tags = one.inputs.get("tags") or {}
+    named = tags if isinstance(tags, Mapping) else {t["key"]: t["value"] for t in tags}
+    site = named.get(naming.SITE)
+    return parent_region(site) if isinstance(site, str) else otherwise
 
 
 def _items(one: Asked, row: dict[str, str], templates: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str, int]]:
@@ -70,5 +83,5 @@ def _priced(item: str, count: int, unit: str, region: str) -> Billed:
     for place in (region, "us-east-1"):
         for row in table:
             if row["region"] == place:
-                return Billed(item, count, unit, float(row["usd"]), place, f"{row['source']} ({row['date']})")
-    return Billed(item, count, unit, None, None, "no price is known here")
+                return Billed(item, count, unit, float(row["usd"]), place, f"{row['source']} ({row['date']})", region)
+    return Billed(item, count, unit, None, None, "no price is known here", region)

@@ -6,11 +6,12 @@ A check that cannot be answered is no pass: `skipped` says why, and what it woul
 from __future__ import annotations
 
 from collections.abc import Callable
+from ipaddress import IPv4Network
 from typing import Any
 
 from inferlift.artifacts import Check
-from inferlift.artifacts.fleet import AwsSite, DesiredFleet, HostGroup
-from inferlift.errors import InferliftError
+from inferlift.artifacts.fleet import AwsPlan, AwsSettings, AwsSite, DesiredFleet, HostGroup
+from inferlift.errors import DeclarationError, InferliftError
 from inferlift.provision.aws import listing
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.resolve import resolve
@@ -18,16 +19,15 @@ from inferlift.provision.aws.session import Session, calling, code_of
 from inferlift.provision.aws.tables import Market, instance_type, quota
 
 Say = Callable[[str], None]
+EXAMPLES = ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24")
+LOW_SCORE = 3  # of 10: https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/how-sps-works.html
 
 
 def before_spending(desired: DesiredFleet, session: Session, say: Say) -> list[Check]:
-    """All checks of a document, the cheapest first; a failed identity ends them."""
+    """All checks of a document, the cheapest first. Raises Refusal where nobody is signed in."""
     plan = planning.of(desired)
-    try:
-        account, who = session.account(plan.sites[0].region)
-    except InferliftError as error:
-        return [Check(name="identity", ok=False, detail=_words(error))]
-    found = [Check(name="identity", ok=True, detail=f"account {account}, {who}")]
+    account, who = session.account(plan.sites[0].region)
+    found = [Check(name="identity", ok=True, detail=f"account {account}, {who}"), *_ranges(plan)]
     try:
         settled = resolve(desired, session, lambda line: None)
         found += _places(settled)
@@ -49,6 +49,19 @@ def before_spending(desired: DesiredFleet, session: Session, say: Say) -> list[C
         detail = "costs are counted by tag once inferlift:owner is activated under Billing, Cost allocation tags"
         found.append(Check(name="budget", ok=True, skipped=True, detail=detail))
     return found
+
+
+def refuse_examples(settings: AwsSettings, *, queue: bool = False) -> None:
+    """Ranges kept for documentation (RFC 5737) are nobody's: no user would get through. A queue has no users.
+
+    Raises DeclarationError.
+    """
+    nobody = [r for r in settings.user_ranges if any(IPv4Network(r).subnet_of(IPv4Network(e)) for e in EXAMPLES)]
+    if nobody and not queue:
+        raise DeclarationError(
+            f"{', '.join(nobody)} is an example that nobody has",
+            next_command="put in aws.user_ranges who may call port 443, this machine among them",
+        )
 
 
 def quotas(desired: DesiredFleet, session: Session) -> list[Check]:
@@ -107,6 +120,17 @@ def _quota(key: tuple[str, str, str, str], need: int, session: Session) -> Check
         f" --quota-code {code} --desired-value {need}"
     )
     return Check(name=label, ok=False, detail=f"{need} vCPUs are needed and {have:g} allowed; ask: {ask}")
+
+
+def _ranges(plan: AwsPlan) -> list[Check]:
+    """Who may call: told in a plan, refused by a deploy."""
+    if plan.batch:
+        return []
+    try:
+        refuse_examples(plan.settings)
+    except DeclarationError as error:
+        return [Check(name="who may call", ok=False, detail=_words(error))]
+    return [Check(name="who may call", ok=True, detail=f"port 443 from {', '.join(plan.settings.user_ranges)}")]
 
 
 def _places(desired: DesiredFleet) -> list[Check]:
@@ -175,9 +199,11 @@ def _spot(desired: DesiredFleet, site: AwsSite, session: Session) -> list[Check]
     best = max(scores, default=None)
     if best is None:
         return [Check(name=label, ok=True, skipped=True, detail="AWS gave no score")]
-    return [
-        Check(name=label, ok=best >= 3, detail=f"{best} of 10 for {count} vCPUs of {', '.join(sorted(set(types)))}")
-    ]
+    told = f"{best} of 10 for {count} vCPUs of {', '.join(sorted(set(types)))}"
+    if best < LOW_SCORE:
+        # a forecast forbids nothing: it is told, and no pass
+        told += "; low: hosts may not be had, or be taken away often"
+    return [Check(name=label, ok=True, skipped=best < LOW_SCORE, detail=told)]
 
 
 def _exists(label: str, region: str, session: Session) -> Check:

@@ -30,6 +30,18 @@ def regions(workdir: Path) -> list[str]:
     return list(json.loads(path.read_text())) if path.exists() else []
 
 
+def lock(workdir: Path, images: dict[str, dict[str, str]]) -> None:
+    """Images that new hosts of this work folder must boot, as site -> role -> id; what stands keeps its own."""
+    folder = root(workdir)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    (folder / "aws-locked.json").write_text(json.dumps(images, indent=1, sort_keys=True))
+
+
+def locked(workdir: Path) -> dict[str, dict[str, str]]:
+    path = root(workdir) / "aws-locked.json"
+    return dict(json.loads(path.read_text())) if path.exists() else {}
+
+
 def is_here(label: str, workdir: Path) -> bool:
     """Is the fleet of this label, in this work folder, one on AWS?"""
     known = remembered(workdir)

@@ -13,6 +13,7 @@ from inferlift.provision.aws.tables import InstanceType, Market, instance_type, 
 
 ONE_INSTANCE = 0.995  # what AWS promises of one instance: https://aws.amazon.com/compute/sla/
 MIB = 2**20
+REGION = "eu-central-1"  # where neither the profile nor the sizing names one
 _LOCAL_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d)-[a-z]{3}-\d[a-z]$")
 _REGION = re.compile(r"^[a-z]{2}(?:-[a-z]+)+-\d$")
 
@@ -77,6 +78,8 @@ def refuse_impossible(desired: DesiredFleet, resides: object = None) -> None:
         raise _wrong("the front alb ends TLS itself", "it needs aws.certificate_arn")
     if settings.vpc_id and not (settings.public_subnets and settings.private_subnets):
         raise _wrong(f"which subnets of {settings.vpc_id}?", "aws.public_subnets and aws.private_subnets are needed")
+    if settings.vpc_id and len(plan.sites) > 1:
+        raise _wrong(f"{settings.vpc_id} cannot carry several sites", "aws.edge makes a network of its own for each")
     if callable(resides):
         for site in plan.sites:
             if not resides(site.region):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from inferlift.artifacts import Check, Endpoint, Fleet, Host
+from inferlift.artifacts import Check, Endpoint, Fleet, Host, Jump
 from inferlift.artifacts.fleet import AwsPlan
 from inferlift.errors import CheckFailed
 from inferlift.provision.aws import hostkeys, listing, naming, notes
@@ -34,10 +34,15 @@ def read(label: str, workdir: Path, session: Session | None = None, say: Say = l
     }  # fmt: skip
     if not fleet_hosts and not (plan.batch and "job queue" in stores):
         return None
-    keys = hostkeys.host_keys(
-        [(i["InstanceId"], r) for i, r in fleet_hosts], session, notes.root(workdir) / "host_keys.json", say
-    )
-    hosts = tuple(sorted((_host(i, keys[i["InstanceId"]], workdir) for i, _ in fleet_hosts), key=lambda h: h.name))
+    bastions = {tag(i, naming.SITE): i for i, _ in running if tag(i, naming.ROLE) == "bastion"}
+    asked = [(i["InstanceId"], r) for i, r in running if tag(i, naming.ROLE)]
+    keys = hostkeys.host_keys(asked, session, notes.root(workdir) / "host_keys.json", say)
+
+    def host(instance: dict[str, Any]) -> Host:
+        bastion = bastions.get(tag(instance, naming.SITE))
+        return _host(instance, keys[instance["InstanceId"]], _jump(bastion, keys), workdir)
+
+    hosts = tuple(sorted((host(i) for i, _ in fleet_hosts), key=lambda h: h.name))
     vpcs = sorted({str(i["VpcId"]) for i, _ in fleet_hosts if i.get("VpcId")})
     return Fleet(
         label=label,
@@ -64,6 +69,8 @@ def verify(expected: Fleet, session: Session | None = None) -> list[Check]:
             if tag(one, naming.ROLE) in ("gateway", "model", "monitor"):
                 present[tag(one, naming.NAME)] = (one, region)
     checks = [_check_host(h, present.get(h.name), session) for h in expected.hosts]
+    if expected.aws.batch is not None:
+        checks.append(_check_queue(expected.stores.get("job queue", ""), places[0], session))
     names = {h.name for h in expected.hosts}
     checks += [
         Check(name=f"host {name}", ok=False, detail="exists, but is not part of what was made")
@@ -92,7 +99,14 @@ def tag(instance: dict[str, Any], key: str) -> str:
     return listing.tags_of(instance.get("Tags")).get(key, "")
 
 
-def _host(instance: dict[str, Any], host_key: str, workdir: Path) -> Host:
+def _jump(bastion: dict[str, Any] | None, keys: Mapping[str, str]) -> Jump | None:
+    if bastion is None:
+        return None
+    address = bastion.get("PublicIpAddress") or bastion["PrivateIpAddress"]
+    return Jump(address=address, host_key=keys[bastion["InstanceId"]])
+
+
+def _host(instance: dict[str, Any], host_key: str, jump: Jump | None, workdir: Path) -> Host:
     kind = instance_type(instance["InstanceType"])
     return Host.model_validate(
         {
@@ -101,6 +115,7 @@ def _host(instance: dict[str, Any], host_key: str, workdir: Path) -> Host:
             "address": instance["PrivateIpAddress"],
             "ssh_key": str(workdir.resolve() / "ssh" / "id_ed25519"),
             "host_key": host_key,
+            "jump": jump,
             "site": tag(instance, naming.SITE),
             "cpus": kind.vcpus,
             "memory_bytes": kind.memory_mib * 2**20,
@@ -140,6 +155,25 @@ def _endpoints(
 def _generation(hosts: tuple[Host, ...]) -> str:
     text = "\n".join(sorted(f"{h.name} {h.container}" for h in hosts))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _check_queue(arn: str, region: str, session: Session) -> Check:
+    """Does the queue take jobs, and do its hosts come? AWS itself says so of both."""
+    client, name = session.client("batch", region), f"queue {arn.rpartition('/')[2] or 'of this fleet'}"
+    with calling("the state of the queue", region):
+        queues = client.describe_job_queues(jobQueues=[arn])["jobQueues"] if arn else []
+        hosts = [o["computeEnvironment"] for q in queues for o in q["computeEnvironmentOrder"]]
+        environments = (
+            client.describe_compute_environments(computeEnvironments=hosts)["computeEnvironments"] if hosts else []
+        )
+    if not queues or not environments:
+        return Check(name=name, ok=False, detail="deleted: AWS knows no such queue, or none of its hosts' environment")
+    bad = [
+        f"{what} is {one['state']} and {one.get('status')}: {one.get('statusReason', '')}".rstrip(": ")
+        for what, one in (("the queue", queues[0]), ("its environment", environments[0]))
+        if one["state"] != "ENABLED" or one.get("status") not in ("VALID", "CREATING", "UPDATING")
+    ]
+    return Check(name=name, ok=not bad, detail="; ".join(bad) or "takes jobs")
 
 
 def _check_host(host: Host, found: tuple[dict[str, Any], str] | None, session: Session) -> Check:

@@ -5,10 +5,10 @@ What was resolved once is pinned: the same zones and images until the document i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from inferlift.artifacts.fleet import AwsPlan, AwsSite, DesiredFleet
-from inferlift.errors import CheckFailed, Refusal
+from inferlift.errors import CheckFailed, DeclarationError, Refusal
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.session import Session, calling
 from inferlift.provision.aws.tables import image_source, instance_type
@@ -17,8 +17,15 @@ Say = Callable[[str], None]
 PLAIN = "debian"  # of hosts without a GPU: what the roles are written for
 
 
-def resolve(desired: DesiredFleet, session: Session, say: Say, pinned: AwsPlan | None = None) -> DesiredFleet:
-    """The document with account, zones and images. `pinned`: an earlier answer, kept where it still fits.
+def resolve(
+    desired: DesiredFleet,
+    session: Session,
+    say: Say,
+    pinned: AwsPlan | None = None,
+    locked: Mapping[str, Mapping[str, str]] | None = None,
+) -> DesiredFleet:
+    """The document with account, zones and images. `pinned`: an earlier answer, kept where it still fits; `locked`:
+    images of a lock file, as site -> role -> id, taken where nothing stands yet.
 
     Raises Refusal where no zone offers the type or the account is another one, CheckFailed for a missing image.
     """
@@ -33,7 +40,10 @@ def resolve(desired: DesiredFleet, session: Session, say: Say, pinned: AwsPlan |
         )
     say(f"AWS account {account}, {who}")
     known = {site.name: site for site in pinned.sites} if pinned else {}
-    sites = tuple(_site(desired, site, known.get(site.name), session, say) for site in plan.sites)
+    wanted = locked or {}
+    sites = tuple(
+        _site(desired, site, known.get(site.name), wanted.get(site.name, {}), session, say) for site in plan.sites
+    )
     return desired.model_copy(update={"aws": plan.model_copy(update={"account": account, "sites": sites})})
 
 
@@ -57,16 +67,28 @@ def image(session: Session, region: str, kind: str, arch: str) -> tuple[str, str
     source = image_source(kind, arch)
     with calling(f"which image is {kind} for {arch}", region):
         ami = str(session.client("ssm", region).get_parameter(Name=source.parameter)["Parameter"]["Value"])
-        found = session.client("ec2", region).describe_images(ImageIds=[ami])["Images"]
-    if not found:
-        raise CheckFailed(f"the image {ami} does not exist in {region}", why=f"{source.parameter} names it")
-    return ami, str(found[0].get("RootDeviceName") or "/dev/xvda")
+    return ami, _root_device(session, region, ami, f"{source.parameter} names it")
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------
 
 
-def _site(desired: DesiredFleet, site: AwsSite, known: AwsSite | None, session: Session, say: Say) -> AwsSite:
+def _root_device(session: Session, region: str, ami: str, why: str) -> str:
+    with calling(f"the image {ami}", region):
+        found = session.client("ec2", region).describe_images(ImageIds=[ami])["Images"]
+    if not found:
+        raise CheckFailed(f"the image {ami} does not exist in {region}", why=why)
+    return str(found[0].get("RootDeviceName") or "/dev/xvda")
+
+
+def _site(
+    desired: DesiredFleet,
+    site: AwsSite,
+    known: AwsSite | None,
+    locked: Mapping[str, str],
+    session: Session,
+    say: Say,
+) -> AwsSite:
     plan = planning.of(desired)
     types = _types(desired, site)
     settings = plan.settings
@@ -75,8 +97,8 @@ def _site(desired: DesiredFleet, site: AwsSite, known: AwsSite | None, session: 
     public: dict[str, str] = {}
     private: dict[str, str] = {}
     if settings.vpc_id:
-        public = _by_zone(session, site.region, settings.public_subnets)
-        private = _by_zone(session, site.region, settings.private_subnets)
+        public = _by_zone(session, site.region, settings.vpc_id, settings.public_subnets)
+        private = _by_zone(session, site.region, settings.vpc_id, settings.private_subnets)
         zones = [z for z in zones if z in public and z in private]
     if not zones:
         raise Refusal(
@@ -89,7 +111,11 @@ def _site(desired: DesiredFleet, site: AwsSite, known: AwsSite | None, session: 
     images, devices = dict(known.images) if known else {}, dict(known.root_devices) if known else {}
     for role, wanted in _images(desired, site).items():
         if role not in images:
-            images[role], devices[role] = image(session, site.region, *wanted)
+            if role in locked:
+                images[role] = locked[role]
+                devices[role] = _root_device(session, site.region, locked[role], "the lock file names it")
+            else:
+                images[role], devices[role] = image(session, site.region, *wanted)
             say(f"{site.name}: {role} hosts boot {images[role]} ({wanted[0]}, {wanted[1]})")
     return site.model_copy(
         update={
@@ -124,9 +150,14 @@ def _images(desired: DesiredFleet, site: AwsSite) -> dict[str, tuple[str, str]]:
     return wanted
 
 
-def _by_zone(session: Session, region: str, subnets: tuple[str, ...]) -> dict[str, str]:
+def _by_zone(session: Session, region: str, network: str, subnets: tuple[str, ...]) -> dict[str, str]:
     with calling("where the subnets are", region):
         found = session.client("ec2", region).describe_subnets(SubnetIds=list(subnets))["Subnets"]
+    if strange := [str(s["SubnetId"]) for s in found if s["VpcId"] != network]:
+        raise DeclarationError(
+            f"{', '.join(strange)} lies in another network than {network}",
+            next_command="correct aws.vpc_id, aws.public_subnets or aws.private_subnets",
+        )
     return {str(s["AvailabilityZone"]): str(s["SubnetId"]) for s in found}
 
 

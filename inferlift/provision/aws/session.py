@@ -6,6 +6,7 @@ Credentials, profile and endpoint are boto3's own to find (AWS_PROFILE, AWS_ENDP
 from __future__ import annotations
 
 import contextlib
+import difflib
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from inferlift.errors import CheckFailed, DeclarationError, InferliftError, NoCapacity, Refusal, Retryable
 from inferlift.provision.aws.tables import error_kind
 
+SIGN_IN = "aws sso login (or aws configure, or set AWS_PROFILE); then ./invoke doctor --target aws"
 TIMES = 5  # tries of a call that was throttled, with growing waits between
 
 
@@ -22,18 +24,18 @@ class Session:
     def __init__(self) -> None:
         self._clients: dict[tuple[str, str], Any] = {}
         self._boto: Any = None  # of its own: the shared one would keep credentials of an earlier sign-in
+        self._regions: list[str] = []
         self.calls: set[str] = set()
 
     def client(self, service: str, region: str) -> Any:
         key = (service, region)
         if key not in self._clients:
-            boto3: Any = import_module("boto3.session")  # no types are published for either
+            self._known(region)
             botocore: Any = import_module("botocore.config")
             config = botocore.Config(
                 retries={"mode": "standard", "max_attempts": TIMES}, connect_timeout=10, read_timeout=60,
                 user_agent_extra="inferlift",
             )  # fmt: skip
-            self._boto = self._boto or boto3.Session()
             made = self._boto.client(service, region_name=region, config=config)
             made.meta.events.register("before-call", self._note)
             self._clients[key] = made
@@ -52,6 +54,22 @@ class Session:
             me = self.client("sts", region).get_caller_identity()
         return str(me["Account"]), str(me["Arn"])
 
+    def _known(self, region: str) -> None:
+        """A mistyped region would else be a name that no DNS knows, found out after minutes of trying."""
+        boto3: Any = import_module("boto3.session")  # no types are published for it
+        self._boto = self._boto or boto3.Session()
+        if not self._regions:
+            self._regions = [
+                name for partition in self._boto.get_available_partitions()
+                for name in self._boto.get_available_regions("ec2", partition_name=partition)
+            ]  # fmt: skip
+        if region not in self._regions:
+            near = difflib.get_close_matches(region, self._regions, 1)
+            raise DeclarationError(
+                f"AWS has no region {region}" + (f"; did you mean {near[0]}?" if near else ""),
+                next_command="correct aws.region, aws.edge or operations.regions",
+            )
+
     def _note(self, model: Any, **_: Any) -> None:
         self.calls.add(f"{model.service_model.service_name}:{model.name}")
 
@@ -69,12 +87,16 @@ def calling(what: str, place: str) -> Iterator[None]:
         raise Refusal(
             "there are no credentials for AWS",
             why=str(error),
-            next_command="aws configure sso, or set AWS_PROFILE; then ./invoke doctor --target aws",
+            next_command=SIGN_IN,
         ) from None
     except exceptions.NoRegionError as error:
         raise DeclarationError("no region is given", why=str(error)) from None
     except (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError) as error:
-        raise Retryable(f"AWS does not answer: {what} in {place}", why=str(error)) from None
+        raise Retryable(
+            f"AWS does not answer: {what} in {place}",
+            why=str(error),
+            next_command="see that this machine reaches AWS (network, HTTPS_PROXY), then the same command again",
+        ) from None
     except exceptions.BotoCoreError as error:
         raise CheckFailed(f"{what} in {place} was not sent", why=str(error)) from None
 
@@ -96,6 +118,8 @@ def as_ours(error: Any, what: str, place: str) -> InferliftError:
             why=why,
             next_command="./invoke doctor --target aws names the quota and how to ask for more",
         )
+    if kind == "credentials":
+        return Refusal("the credentials for AWS are not valid, or not any more", why=why, next_command=SIGN_IN)
     if kind == "permission":
         return Refusal(
             f"{what} in {place} is not allowed", why=why, next_command="docs/aws.md: the rights that are needed"

@@ -11,7 +11,7 @@ from typing import Literal
 from inferlift.errors import DeclarationError
 
 HERE = Path(__file__).parent
-Kind = Literal["no capacity", "quota", "permission", "bad request", "throttled", "unknown"]
+Kind = Literal["no capacity", "quota", "credentials", "permission", "bad request", "throttled", "unknown"]
 Market = Literal["on-demand", "spot"]
 
 

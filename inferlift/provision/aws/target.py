@@ -5,6 +5,7 @@ Making goes through Pulumi; reading and verifying ask AWS by tag, so that the ch
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from inferlift.errors import CheckFailed, InferliftError, Refusal, Uncertain
 from inferlift.provision import settling
 from inferlift.provision.aws import capacity, listing, naming, notes, reading, removal
 from inferlift.provision.aws import plan as planning
+from inferlift.provision.aws.listing import Thing
 from inferlift.provision.aws.reading import tag
 from inferlift.provision.aws.resolve import resolve
 from inferlift.provision.aws.session import Session
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from inferlift.provision.engine import Engine
 
 Say = Callable[[str], None]
+LIST_PAUSE_S = 5.0
+GONE_PAUSES_S = (2.0, 5.0, 10.0, 20.0)  # before a list that should be empty is asked again
 STACK = ("inferlift-aws", "fleet")  # Pulumi project, stack
 # Kinds whose id in the state is AWS' own: of two with one name, the one that the state does not know is told apart.
 _BY_ID = (
@@ -43,7 +47,7 @@ def apply(
     """
     session = session or Session()
     before = notes.remembered(workdir)
-    settled = resolve(desired, session, say, before.aws if before else None)
+    settled = resolve(desired, session, say, before.aws if before else None, notes.locked(workdir))
     planning.refuse_impossible(settled)
     settled, held = _hold(settled, workdir, session, say)
     notes.remember(workdir, settled)
@@ -61,10 +65,39 @@ def apply(
         for region, reservations in held.items():
             capacity.release(session, region, reservations)
     _note_for_plain_pulumi(engine.files, settled, tools)
-    fleet = reading.read(desired.label, workdir, session, say)
-    if fleet is None:
-        raise CheckFailed("the engine reports success, but AWS knows nothing of the fleet")
-    return fleet
+    return wait_listed(settled, lambda: reading.read(desired.label, workdir, session, say), say)
+
+
+def wait_listed(
+    desired: DesiredFleet,
+    read: Callable[[], Fleet | None],
+    say: Say,
+    *,
+    limit_s: float = 180,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Fleet:
+    """The fleet once every host of the document is listed: AWS' lists lag behind what was made.
+
+    Raises CheckFailed naming what is not listed within `limit_s`.
+    """
+    wanted, waited = {name for name, _, _ in planning.hosts(desired)}, 0.0
+    bastion = bool(planning.of(desired).settings.admin_ranges)
+    while True:
+        fleet = read()
+        missing = sorted(wanted - {h.name for h in fleet.hosts}) if fleet else sorted(wanted) or ["the queue"]
+        if fleet is not None and bastion and any(h.jump is None for h in fleet.hosts):
+            missing.append("the bastion")
+        if fleet is not None and not missing:
+            return fleet
+        if waited >= limit_s:
+            raise CheckFailed(
+                f"AWS does not list {', '.join(missing)}",
+                why=f"the engine made it, and {limit_s:.0f} s later no list of AWS' has it",
+                next_command="run the same command again: what is made is not made twice",
+            )
+        say(f"waiting for AWS to list {', '.join(missing)}")
+        sleep(LIST_PAUSE_S)
+        waited += LIST_PAUSE_S
 
 
 def refuse_unsafe(engine: Engine, program: Callable[[], None]) -> None:
@@ -80,15 +113,23 @@ def refuse_unsafe(engine: Engine, program: Callable[[], None]) -> None:
 
 
 def resources(
-    desired: DesiredFleet, workdir: Path, tools: Tools, public_key: str, say: Say, session: Session | None = None
+    desired: DesiredFleet,
+    workdir: Path,
+    tools: Tools,
+    public_key: str,
+    say: Say,
+    session: Session | None = None,
+    *,
+    scratch: Path | None = None,
 ) -> list[Asked]:
     """Every resource that the program asks for, as the engine's preview says; nothing is made, nothing remembered.
 
-    For `policies.findings` and `bill.bill`. Raises Refusal without credentials or the provider.
+    For `policies.findings` and `bill.bill`. `scratch`: where the engine may write; the work folder is only read then.
+    Raises Refusal without credentials or the provider.
     """
     known = notes.remembered(workdir)
-    settled = resolve(desired, session or Session(), say, known.aws if known else None)
-    return asked_of(_engine(workdir, tools, say), _program(settled, public_key, {}))
+    settled = resolve(desired, session or Session(), say, known.aws if known else None, notes.locked(workdir))
+    return asked_of(_engine(scratch or workdir, tools, say), _program(settled, public_key, {}))
 
 
 def asked_of(engine: Engine, program: Callable[[], None]) -> list[Asked]:
@@ -137,20 +178,20 @@ def drift(desired: DesiredFleet, workdir: Path, tools: Tools, public_key: str, s
 
 def lift_expiry(
     desired: DesiredFleet, workdir: Path, tools: Tools, public_key: str, say: Say, session: Session | None = None
-) -> DesiredFleet:
+) -> None:
     """Take the expiry away, then read back that AWS holds none. Users may be moved only after that.
 
-    Returns the document without it. Raises CheckFailed naming what still expires.
+    Raises CheckFailed naming what still expires.
     """
     session = session or Session()
     lifted = desired.model_copy(update={"aws": planning.of(desired).model_copy(update={"expires_at": None})})
-    apply(lifted, workdir, tools, public_key, say, session)
+    if reading.expiring(desired.label, workdir, session):
+        apply(lifted, workdir, tools, public_key, say, session)
     if still := reading.expiring(desired.label, workdir, session):
         raise CheckFailed(
             f"{len(still)} hosts still expire", why="; ".join(f"{name} at {at}" for name, at in still.items())
         )
     say("nothing of the fleet expires any more: AWS was asked")
-    return lifted
 
 
 def destroy(
@@ -172,7 +213,7 @@ def destroy(
         things = listing.left(label, region, session)
         if things:
             removal.remove(things, session, say, data=delete_data)
-    rest = [t for r in notes.regions(workdir) for t in listing.left(label, r, session)]
+    rest = _listed_again(label, workdir, session, data=delete_data)
     kept = [t for t in rest if t.data]
     left = [str(t) for t in rest if not t.data or delete_data]
     if problem is not None:
@@ -188,7 +229,7 @@ def destroy(
 
 def settle(workdir: Path, tools: Tools, say: Say, session: Session | None = None) -> None:
     """After a kill: what was being made is found by its tag and removed, so that it is not made twice."""
-    from inferlift.provision.aws.undo import undo_create
+    from inferlift.provision.aws.undo import undo_creates
 
     files = StackFiles(workdir, *STACK)
     settling.end_orphans(files.home)
@@ -204,15 +245,27 @@ def settle(workdir: Path, tools: Tools, say: Say, session: Session | None = None
     session = session or Session()
     known = notes.remembered(workdir)
     made = set(files.resources())
-    for resource in files.pending_creates():
-        if known is not None and resource["urn"] not in made:
-            undo_create(resource, known.label, notes.regions(workdir), session, say)
+    cut = [r for r in files.pending_creates() if r["urn"] not in made]
+    if known is not None:
+        undo_creates(cut, known.label, notes.regions(workdir), session, say)
     pending = files.pending()
     _engine(workdir, tools, say).clear_pending()
     say(f"settled a killed update of the fleet ({pending} operations were pending)")
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------
+
+
+def _listed_again(
+    label: str, workdir: Path, session: Session, *, data: bool, sleep: Callable[[float], None] = time.sleep
+) -> list[Thing]:
+    """Everything of this owner's in every region used. What was just removed may be listed for a while still."""
+    for pause in (*GONE_PAUSES_S, None):
+        rest = [t for r in notes.regions(workdir) for t in listing.left(label, r, session)]
+        if pause is None or all(t.data and not data for t in rest):
+            break
+        sleep(pause)
+    return rest
 
 
 def _hold(
@@ -287,12 +340,11 @@ def _prepare(desired: DesiredFleet, workdir: Path, session: Session, say: Say) -
 
 def _take_back_failed(engine: Engine, label: str, workdir: Path, session: Session, say: Say) -> None:
     """A create that failed may have made something all the same: the provider can die before it says so."""
-    from inferlift.provision.aws.undo import undo_create
+    from inferlift.provision.aws.undo import undo_creates
 
     made = set(engine.files.resources())
-    for resource in engine.failed:
-        if resource["urn"] not in made:
-            undo_create(resource, label, notes.regions(workdir), session, say)
+    cut = [r for r in engine.failed if r["urn"] not in made]
+    undo_creates(cut, label, notes.regions(workdir), session, say)
 
 
 def _engine(workdir: Path, tools: Tools, say: Say) -> Engine:

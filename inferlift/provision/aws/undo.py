@@ -6,6 +6,7 @@ made a second time, or refused as a duplicate: it is removed first. What holds d
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,19 +15,45 @@ from inferlift.provision.aws.session import Session, calling, code_of
 
 Say = Callable[[str], None]
 Json = dict[str, Any]
+LOOK_AGAIN_S = (2.0, 5.0)  # pauses before a list is asked again
 
 
-def undo_create(resource: Json, label: str, regions: Iterable[str], session: Session, say: Say) -> None:
-    """`resource`: a pending operation's resource, as the engine's state holds it."""
+def undo_creates(
+    resources: Iterable[Json],
+    label: str,
+    regions: Iterable[str],
+    session: Session,
+    say: Say,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """All of them. What is not listed may not be there, or not yet: AWS' lists lag behind what was made, so that they
+    are asked again before it is taken for absent. What shows even later is found by the next run's own look.
+    """
+    places, waiting = list(regions), list(resources)
+    for pause in (0.0, *LOOK_AGAIN_S):
+        if not waiting:
+            return
+        sleep(pause)
+        waiting = [r for r in waiting if not undo_create(r, label, places, session, say)]
+
+
+def undo_create(resource: Json, label: str, regions: Iterable[str], session: Session, say: Say) -> bool:
+    """`resource`: a pending operation's resource, as the engine's state holds it. Returns whether it was found, or
+    need not be: what has no tag is looked for where it hangs, and those lists do not lag.
+    """
     name = str(resource["urn"]).rpartition("::")[2]
     inputs = dict(resource.get("inputs") or {})
+    found = False
     for region in regions:
         if way := _UNTAGGED.get(str(resource["type"])):
             with calling(f"take back {name}", region):
                 way(inputs, session, region, say)
+            found = True
             continue
         own = [t for t in listing.left(label, region, session) if _is(t, name, inputs)]
         removal.remove(own, session, say)
+        found = found or bool(own)
+    return found
 
 
 def _is(thing: listing.Thing, name: str, inputs: Json) -> bool:

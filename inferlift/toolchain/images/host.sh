@@ -6,7 +6,7 @@ chroot "$root" update-ca-certificates
 printf '[global]\ncert = /etc/ssl/certs/ca-certificates.crt\n' >"$root/etc/pip.conf"
 
 # A role starts what its host is for; nothing else may hold ports or memory.
-for unit in haproxy nginx prometheus prometheus-alertmanager prometheus-node-exporter pdns unbound unbound-resolvconf nftables podman \
+for unit in haproxy nginx prometheus prometheus-alertmanager prometheus-blackbox-exporter prometheus-node-exporter pdns unbound unbound-resolvconf nftables podman \
     podman-auto-update podman-restart podman.socket podman-auto-update.timer; do
     chroot "$root" systemctl disable "$unit" >/dev/null 2>&1 || true
 done

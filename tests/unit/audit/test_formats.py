@@ -35,7 +35,7 @@ def told(evidence: Any, dotted: str) -> Any:
 def test_format(case: dict[str, Any], times: int) -> None:
     """The same figures whether few lines are read one by one or many in columns."""
     given_format = case.get("named") or (case["format"] if "chosen" in case else None)
-    head = [line for line in case["lines"] if line.startswith("#") or line.startswith("timestamp,")]
+    head = [line for line in case["lines"] if line.startswith("#") or line.lower().startswith("timestamp")]
     body = [line for line in case["lines"] if line not in head]
     lines = [line.encode() for line in [*head, *body * times]]
     evidence = audit(lines, routes=ROUTES, format_name=given_format)
@@ -58,12 +58,8 @@ def test_format(case: dict[str, Any], times: int) -> None:
 
 def test_every_format_has_a_case_and_a_source() -> None:
     seen = {name for case in CASES for name in (case.get("named") or case["format"]).split("|")}
-    untried = {known.name for known in formats() if not known.only_named} - seen
-    # these differ from a tried one by one more column only
-    assert untried <= {
-        "nginx-forwarded-timed", "nginx-forwarded-request-time", "nginx-request-time", "nginx-combined",
-        "apache-combined", "apache-vhost-combined", "apache-common-number", "envoy-json",
-    }  # fmt: skip
+    untried = {known.name for known in formats()} - seen
+    assert untried == set()
     assert all(known.source.startswith("https://") for known in formats())
 
 
@@ -87,7 +83,18 @@ def test_a_mapping_file(tmp_path: Path) -> None:
         ("kind: json\nfields: {time: at}\n", "no type"),
         ("kind: xml\nfields: {}\n", "not understood"),
         ("{", "no YAML"),
-        ("kind: csv\nfields: {time: {key: at, type: iso}}\n", "names no columns"),
+        ("kind: json\nfields: {time: {key: at, type: epoch, unit: fortnight}}\n", "no unit 'fortnight'"),
+        ("kind: json\nfields: {time: {key: at, type: epoch}}\n", "needs a unit"),
+        ("kind: json\nfields: {time: {key: at, type: iso}, duration: {key: took, unit: mss}}\n", "did you mean ms"),
+        ("kind: json\nfields: {time: {key: at, type: iso}, duraton: took}\n", "did you mean duration"),
+        ("kind: json\nfields: {time: {key: at, type: iso, units: s}}\n", "'units' is not understood"),
+        ("kind: json\nfields: {time: {key: 5, type: iso}}\n", "names no key"),
+        ("kind: json\nstamp: middle\nfields: {time: {key: at, type: iso}}\n", "stamp 'middle'"),
+        ("kind: json\nfeilds: 1\nfields: {time: {key: at, type: iso}}\n", "did you mean fields"),
+        ("kind: csv\nseparator: '::'\nfields: {time: {key: at, type: iso}}\n", "separator '::'"),
+        ("kind: csv\ncolumns: []\nfields: {time: {key: at, type: iso}}\n", "columns is no list"),
+        ("kind: csv\ncolumns: [att]\nfields: {time: {key: at, type: iso}}\n", "did you mean att"),
+        ("[" * 1100, "no YAML"),
     ],
 )
 def test_a_wrong_mapping_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -95,6 +102,63 @@ def test_a_wrong_mapping_is_refused(tmp_path: Path, text: str, said: str) -> Non
     mapping.write_text(text, encoding="utf-8")
     with pytest.raises(DeclarationError, match=said):
         named(str(mapping))
+
+
+MAPPED = "kind: json\nfields: {time: {key: at, type: iso}, duration: {key: t.tooks, unit: ms}, path: url}\n"
+
+
+def test_keys_that_never_occur_are_refused_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text(MAPPED)
+    line = '{"at":"2026-10-10T12:00:00Z","t":{"took":5},"url":"/predict"}'
+    with pytest.raises(DeclarationError, match=r"'t.tooks' \(the nearest is 't.took'\) never occurs"):
+        audit([line] * 30, format_name=str(tmp_path / "ours.yaml"))
+    late = [line] * 900 + [line.replace("took", "tooks")]  # rare, but there
+    assert audit(late, format_name=str(tmp_path / "ours.yaml")).n == 901
+
+
+def test_a_time_in_another_unit_says_which(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text("kind: json\nfields: {time: {key: at, type: epoch, unit: s}, path: url}\n")
+    with pytest.raises(DeclarationError, match="read as s; as ms it would be"):
+        audit(['{"at":1791640537250,"url":"/predict"}'] * 30, format_name=str(tmp_path / "ours.yaml"))
+
+
+ROWS = [
+    ("2026-10-10T12:00:00Z", "POST", "/predict", "200", "250"),
+    ("2026-10-10T12:00:01Z", "POST", "/predict", "500", "80"),
+]
+NAMES = ("when", "verb", "url", "code", "took")
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3, 4), (4, 3, 2, 1, 0), (2, 4, 0, 1, 3)])
+@pytest.mark.parametrize("separator", [",", ";", "|", "tab"])
+def test_a_csv_mapping_by_its_header_in_any_order(tmp_path: Path, order: tuple[int, ...], separator: str) -> None:
+    mapping = tmp_path / "ours.yaml"
+    mapping.write_text(
+        f"kind: csv\nseparator: '{separator}'\nfields: {{time: {{key: when, type: iso}}, method: verb, path: url, "
+        "status: code, duration: {key: took, unit: ms}}\n"
+    )
+    sign = "\t" if separator == "tab" else separator
+    lines = [sign.join(row[i] for i in order) for row in (NAMES, *ROWS * 20)]
+    evidence = audit(lines, routes=ROUTES, format_name=str(mapping))
+    assert (evidence.n, evidence.errors, evidence.latency.n, evidence.latency.p95_ms) == (40, 20, 20, 250.0)
+    assert (evidence.quality.refused, evidence.quality.examples) == (1, ("line 1: the header",))
+    with pytest.raises(DeclarationError, match="never occurs in the first line"):
+        audit(lines[1:], routes=ROUTES, format_name=str(mapping))
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t", "|"])
+def test_files_whose_headers_differ_are_each_read_by_their_own(separator: str) -> None:
+    """Two columns that change places would otherwise be read as each other."""
+    one = ["timestamp,path,method,duration_ms,bytes_sent", *["2026-10-10T12:00:00Z,/predict,POST,250,17"] * 30]
+    two = ["bytes_sent,duration_ms,path,timestamp,method", *["17,250,/predict,2026-10-10T12:00:01Z,POST"] * 30]
+    evidence = audit([text.replace(",", separator) for text in [*one, *two, *one]], routes=ROUTES)
+    assert (evidence.n, evidence.latency.p50_ms, evidence.latency.max_ms, evidence.sent_bytes) == (
+        90,
+        250,
+        250,
+        17 * 90,
+    )
+    assert evidence.quality.refused == 3
 
 
 @pytest.mark.parametrize("text", ["apach", "$request $status $msecond nothing", "log_format x '$request $status';"])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from inferlift.artifacts.evidence import HostLook
 from inferlift.audit import audit
 from inferlift.audit.bills import bill
-from inferlift.audit.gpu import gpu_use
+from inferlift.audit.gpu import gpu_readings, gpu_use
 from inferlift.audit.servers import server_metrics
 from inferlift.audit.waiting import cost_of_waiting
 from inferlift.errors import DeclarationError
@@ -69,16 +69,71 @@ def trigger(name: str, **given_: Any) -> Any:
     return next(one for one in evidence.triggers if one.name == name)
 
 
+def readings(day: str, percents: list[int], hour: str = "13:55") -> str:
+    rows = [f"{day} {hour}:{36 + i % 2}.000, 0, {percent} %" for i, percent in enumerate(percents)]
+    return "timestamp, index, utilization.gpu [%]\n" + "\n".join(rows) + "\n"
+
+
+IDLE = [0] * 18 + [50] * 2
+
+
 def test_an_idle_gpu_counts_only_while_inference_is_slow(tmp_path: Path) -> None:
     path = tmp_path / "gpu.csv"
-    path.write_text("index, utilization.gpu [%]\n" + "0, 0 %\n" * 9 + "0, 50 %\n", encoding="utf-8")
-    use = gpu_use(path)
+    path.write_text(readings("2026/10/10", IDLE), encoding="utf-8")
+    use = gpu_readings(path)
     assert trigger("GPU missing or idle", gpu=use).verdict == "met"
     assert trigger("GPU missing or idle", gpu=use, lines=[SLOW.replace("0.900", "0.100")] * 30).verdict == "not met"
     assert trigger("GPU missing or idle", gpu=use, lines=[NO_TIME] * 30).verdict == "no data"
-    busy = use.model_copy(update={"idle_share": 0.1})
-    assert trigger("GPU missing or idle", gpu=busy).verdict == "not met"
+    path.write_text(readings("2026/10/10", [90] * 20), encoding="utf-8")
+    assert trigger("GPU missing or idle", gpu=gpu_readings(path)).verdict == "not met"
     assert trigger("GPU missing or idle").verdict == "no data"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (readings("2024/09/08", IDLE), "the readings are of 2024-09-08 13:55 to 2024-09-08 13:55 UTC, the log is not"),
+        ("index, utilization.gpu [%]\n" + "0, 0 %\n" * 20, "the readings carry no time"),
+        (readings("2026/10/10", [0] * 5), "5 readings fall into the log's time, 10 are needed"),
+        (readings("2026/10/10", IDLE, "15:55"), "the log is not"),
+    ],
+)
+def test_readings_of_another_time_decide_nothing(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "gpu.csv"
+    path.write_text(text, encoding="utf-8")
+    found = trigger("GPU missing or idle", gpu=gpu_readings(path))
+    assert (found.verdict, said in found.why) == ("no data", True), found.why
+    evidence = audit([SLOW] * 30, routes=["/api/chat"], gpu=gpu_readings(path))
+    if "are needed" not in said:
+        assert evidence.gpu_idle_share is None
+        assert {f.name: f.verdict for f in evidence.findings}["model loaded anew"] == "no data"
+
+
+def test_readings_of_a_host_with_another_zone(tmp_path: Path) -> None:
+    """nvidia-smi writes the host's own time: 15:55 in Berlin is 13:55 of the log."""
+    path = tmp_path / "gpu.csv"
+    path.write_text(readings("2026/10/10", IDLE, "15:55") + "2026/10/11 15:55:36.000, 0, 99 %\n", encoding="utf-8")
+    evidence = audit([SLOW] * 30, routes=["/api/chat"], gpu=gpu_readings(path), zone="Europe/Berlin")
+    assert evidence.gpu is not None
+    assert (evidence.gpu.matched, evidence.gpu.samples, evidence.gpu_idle_share) == (True, 20, 0.9)
+    assert any("1 of 21 readings are outside" in note for note in evidence.gpu.notes)
+    assert any("taken as Europe/Berlin" in note for note in evidence.gpu.notes)
+
+
+def test_only_requests_that_ran_while_the_gpu_was_read_say_whether_inference_was_slow(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.csv"
+    path.write_text(readings("2026/10/10", IDLE), encoding="utf-8")
+    quick = [SLOW.replace("0.900", "0.100")] * 30
+    later = [SLOW.replace("13:55:36", "14:55:36")] * 300
+    found = trigger("GPU missing or idle", gpu=gpu_readings(path), lines=quick + later)
+    assert (found.verdict, "P95 100 ms" in found.why) == ("not met", True), found.why
+    assert trigger("P95 over 500 ms", lines=quick + later).verdict == "met"
+
+
+def test_a_look_at_the_host_of_another_day_tells_nothing_of_the_load() -> None:
+    look = HostLook(host="old", at="2026-12-24T10:00:00+00:00", gpus=(), cpu_busy_share=0.97, io_wait_share=0.01)
+    found = trigger("bound by CPU, network or storage", host=look)
+    assert (found.verdict, "75 days away" in found.why) == ("no data", True), found.why
 
 
 def test_a_host_without_a_gpu_or_with_a_busy_cpu() -> None:

@@ -57,7 +57,7 @@ def test_what_debian_12_cannot_do_is_refused_with_a_way_on(gpu: str, gpus: int, 
     with pytest.raises(DeclarationError) as caught:
         driver_for(gpu, gpus, cuda=cuda)
     assert words in caught.value.why
-    assert "nvidia_repository" in caught.value.next_command
+    assert "server.driver_repository" in caught.value.next_command
 
 
 def test_an_unknown_gpu_and_an_unknown_cuda_are_refused() -> None:

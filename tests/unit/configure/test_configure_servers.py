@@ -13,10 +13,10 @@ from role_templates import ROLES, render
 
 from inferlift.artifacts import Batching, Serving
 from inferlift.configure.drivers import Driver, driver_for
-from inferlift.configure.servers import RAY_PORTS, ray_variables, server_roles, server_variables, servers
+from inferlift.configure.servers import RAY_PORTS, ray_variables, server_roles, server_variables
 from inferlift.configure.variables import FleetVariables
 from inferlift.errors import DeclarationError
-from inferlift.profile import ROOT
+from inferlift.profile.servers import servers
 
 KINDS = sorted(servers())
 
@@ -73,12 +73,13 @@ def test_what_a_role_requires_is_given_and_what_is_given_is_known(kind: str, gpu
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_roles_are_there_and_in_the_playbook_in_this_order(kind: str) -> None:
-    playbook = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text())[0]["tasks"]
-    order = [task["ansible.builtin.include_role"]["name"] for task in playbook]
+def test_roles_are_there_what_a_server_stands_on_first_and_the_app_last(kind: str) -> None:
+    first = ["nvidia", "scratch", "weights", "ray"]
     for gpu in (True, False):
         roles = server_roles(kind, gpu=gpu, hosts_per_copy=2 if kind == "vllm" else 1)
-        assert roles == sorted(roles, key=order.index)
+        assert all((ROLES / role / "meta" / "argument_specs.yml").is_file() for role in roles)
+        assert roles == sorted(roles, key=lambda role: first.index(role) if role in first else len(first))
+        assert roles[-1] == "container"
         assert ("nvidia" in roles) == gpu
 
 
@@ -126,7 +127,7 @@ def test_the_same_plan_gives_the_same_variables_and_no_secret_is_among_them() ->
 
 def test_the_firewall_opens_the_ports_that_ray_uses_to_its_hosts_alone(tmp_path: Path) -> None:
     hosts = fleet(tmp_path).by_role("model")
-    got = ray_variables(hosts, gpus_per_host=8, cpus=32, requirements=Path("/w/vllm.txt"))
+    got = ray_variables([hosts], gpus_per_host=8, cpus=32, requirements=Path("/w/vllm.txt"))
     ports = yaml.safe_load((ROLES / "ray" / "vars" / "main.yml").read_text())["ray_ports"].values()
     ranges = [range(int(a), int(b) + 1) for a, b in (text.split("-") for text in RAY_PORTS)]
     assert all(any(port in r for r in ranges) for port in ports)
@@ -142,7 +143,7 @@ def units(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     base = {"vllm_model": "/srv/w/m", "vllm_served_name": "m", "vllm_key": "planted-key-of-vllm"}
     plan = {n: v for n, v in made("vllm", hopper()).variables.items() if n.startswith("vllm_")}
     ray = ray_variables(
-        [host(tmp_path_factory.mktemp("k"), "a", "model")], gpus_per_host=8, cpus=8, requirements=Path()
+        [[host(tmp_path_factory.mktemp("k"), "a", "model")]], gpus_per_host=8, cpus=8, requirements=Path()
     )
     cases: dict[str, dict[str, object]] = {
         "least": dict(base),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from inferlift import lockfile
 from inferlift.errors import DeclarationError
+from inferlift.provision.aws import notes
 
 
 def write(path: Path, **parts) -> Path:
@@ -64,3 +66,15 @@ def test_a_file_without_suffix_is_found_in_the_callers_folder(tmp_path: Path, mo
     one = write(tmp_path / "mine")
     monkeypatch.setenv("INFERLIFT_CWD", str(tmp_path))
     assert lockfile.find(tmp_path / "state", "mine") == one
+
+
+def test_images_of_the_lock_file_are_what_new_hosts_boot(tmp_path: Path) -> None:
+    resolved = {"image/eu-central-1/model": "ami-1", "image/eu-central-1/gateway": "ami-2", "haproxy": "2.6"}
+    lockfile.pin(SimpleNamespace(folder=tmp_path), write(tmp_path / "lock", resolved=resolved))
+    assert notes.locked(tmp_path) == {"eu-central-1": {"model": "ami-1", "gateway": "ami-2"}}
+
+
+def test_a_lock_file_of_the_lab_pins_no_image(tmp_path: Path) -> None:
+    lockfile.pin(SimpleNamespace(folder=tmp_path), write(tmp_path / "lock", resolved={"haproxy": "2.6"}))
+    assert notes.locked(tmp_path) == {}
+    assert not notes.root(tmp_path).exists()

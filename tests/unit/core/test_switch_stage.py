@@ -7,14 +7,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferlift import migration, secret, teardown
+from inferlift import commands, migration, secret, teardown
 from inferlift.artifacts import Check, Cutover, Status
 from inferlift.errors import CheckFailed, DeclarationError, Held, Refusal
 from inferlift.stages import _fleet, _users
+from inferlift.stages import switch as stage
 from inferlift.stages.base import Options
 from inferlift.stages.scale import ScaleStage
 from inferlift.stages.switch import SwitchStage
 
+WORLD = SimpleNamespace(contract=SimpleNamespace(name="ai.demo.test"))
 pytestmark = pytest.mark.usefixtures("as_root")
 DONE = Cutover(
     name="ai.demo.test", old="a", new="b", ttl_before_s=1, ttl_s=1, steps=(), parity=(), rehearsed_rollback_s=None,
@@ -40,19 +42,23 @@ def switch(monkeypatch: pytest.MonkeyPatch) -> SwitchStage:
 
     made = SwitchStage()
     made.ok, made.reached = False, Reached  # type: ignore[attr-defined]
+    made.journal = None  # type: ignore[attr-defined]
+    read = SimpleNamespace(read=lambda name: SimpleNamespace(journal=made.journal))  # type: ignore[attr-defined]
+    monkeypatch.setattr(made, "_backend", lambda ctx, world: read)
 
     def parity(ctx, world):
         raise Reached
 
     monkeypatch.setattr(made, "verify", lambda ctx, a: [Check(name="dns", ok=made.ok, detail="b 0 %")])  # type: ignore[attr-defined]
     monkeypatch.setattr(made, "_parity", parity)
-    monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=None))
+    fleet = SimpleNamespace(by_role=lambda role: [])
+    monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=fleet))
     return made
 
 
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("inferlift.stages.base.Context.need", lambda self, stage, model: SimpleNamespace())
+    monkeypatch.setattr("inferlift.stages.base.Context.need", lambda self, stage, model: WORLD)
 
 
 def test_a_record_that_someone_changed_holds_every_deploy_until_a_person_decides(ctx, switch) -> None:
@@ -83,6 +89,58 @@ def test_a_switch_asked_for_by_name_is_a_decision_that_outlives_a_kill(ctx, swit
     ctx.options = Options()
     with pytest.raises(switch.reached):
         switch.run(ctx)
+
+
+def by_guard(ctx, sequence: int = 4) -> SimpleNamespace:
+    return SimpleNamespace(run="guard", phase="rolled-back", owner=ctx.owner, sequence=sequence)
+
+
+def test_what_the_guard_took_back_holds_every_deploy_until_a_person_decides(ctx, switch) -> None:
+    ctx.ledger.set_document("switch_steps", {"attempt": "x", "steps": [{"weight": 10}]})
+    switch.journal = by_guard(ctx)
+    for _ in range(2):
+        with pytest.raises(Held, match="taken back") as held:
+            switch.run(ctx)
+        assert "by the guard" in held.value.why
+    assert ctx.ledger.document("switch_steps")["back"]  # nobody is on the fleet any more
+    ctx.options = Options(explicit=True)
+    with pytest.raises(switch.reached):
+        switch.run(ctx)
+    ctx.options = Options()  # killed before its first write: that somebody decided is not forgotten
+    with pytest.raises(switch.reached):
+        switch.run(ctx)
+    switch.journal = by_guard(ctx, sequence=9)  # it acted once more
+    with pytest.raises(Held, match="taken back"):
+        switch.run(ctx)
+
+
+def test_a_finished_switch_that_the_guard_took_back_says_so(ctx, switch) -> None:
+    switch.journal = by_guard(ctx)
+    with pytest.raises(Held, match="taken back"):
+        switch.repair(ctx, DONE, switch.verify(ctx, DONE))
+
+
+@pytest.mark.parametrize("other", [{"run": "run-1"}, {"phase": "stepping"}, {"owner": "another"}])
+def test_other_journals_are_not_the_guards(ctx, switch, other) -> None:
+    switch.journal = SimpleNamespace(**{**vars(by_guard(ctx)), **other})
+    with pytest.raises(switch.reached):
+        switch.run(ctx)
+
+
+def test_a_step_waits_for_an_approval_that_needs_no_lock(ctx, monkeypatch) -> None:
+    told: list[tuple[str, str]] = []
+    monkeypatch.setattr("inferlift.stages._notice.tell", lambda ctx, event, why: told.append((event, why)))
+    plan = ctx.profile.switch.model_copy(update={"approve_from": 50})
+    ctx.profile = ctx.profile.model_copy(update={"switch": plan})
+    assert stage._approved(ctx, "run-1", 10)
+    assert not commands.approve_step(ctx.folder, "too early")
+    assert not stage._approved(ctx, "run-1", 50)
+    assert not stage._approved(ctx, "run-1", 50)
+    assert told == [("held", "50 % waits for an approval")]
+    assert commands.approve_step(ctx.folder, "looks fine")  # while this run holds the lock
+    assert stage._approved(ctx, "run-1", 50)
+    assert not stage._approved(ctx, "run-1", 100)  # each step is its own
+    assert not stage._approved(ctx, "run-2", 50)  # and so is each attempt
 
 
 def test_rollback_is_on_record_before_dns_changes(ctx, switch, monkeypatch) -> None:
@@ -146,3 +204,15 @@ def test_a_secret_that_cannot_be_read_names_the_reference(tmp_path, content) -> 
         path.write_bytes(content)
     with pytest.raises(DeclarationError, match=f"file:{path}"):
         secret.resolve(f"file:{path}")
+
+
+def test_answers_by_side_become_one_series_a_client() -> None:
+    def seen(t: float, client: str, side: str, ok: bool = True) -> dict[str, object]:
+        return {"t": t, "client": client, "side": side, "ok": ok}
+
+    records = [seen(0, "r", "old"), seen(0.5, "r", "new"), seen(120, "r", "new"), seen(60, "k", "old")]
+    records += [seen(60, "k", "elsewhere"), seen(60, "k", "new", ok=False)]
+    k, r = _users.by_side(records, "old", "new")
+    assert (k.name, [value for _, value in k.points]) == ("k", [0.0])
+    assert [value for _, value in r.points] == [0.5, 1.0]
+    assert _users.by_side([], "old", "new") == ()

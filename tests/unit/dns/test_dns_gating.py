@@ -189,6 +189,8 @@ def test_what_cannot_be_read_or_is_too_soon_is_not_quiet() -> None:
     assert quiet([], since=since, now=NOW, window_s=600).quiet is True
     assert quiet(["{json}"], since=since, now=NOW, window_s=600).quiet is None
     assert quiet([], since=NOW - timedelta(minutes=1), now=NOW, window_s=600).quiet is None
+    scanner = '10.0.0.9 - - [30/Nov/2026:11:59:00 +0000] "\\x16\\x03\\x01" 400 157 "-" "-"'
+    assert quiet([scanner], since=since, now=NOW, window_s=600).quiet is True  # a public host gets these all day
     bad = line("10.0.0.7", NOW).replace("[", "[x")
     assert quiet([bad], since=since, now=NOW, window_s=600).unread == 1
 

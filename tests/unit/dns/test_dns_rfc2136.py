@@ -101,10 +101,12 @@ def test_what_it_can_give_is_said() -> None:
         ({"kind": "powerdns", "url": "https://x:1", "key": "env:K"}, "PowerDns"),
         ({"kind": "rfc2136", "server": "10.0.0.3", "key_name": "k", "key": "env:K", "both": False}, "Rfc2136"),
         ({"kind": "route53", "zone_id": "Z1", "health_checks": {OLD: "h"}}, "Route53"),
+        ({"kind": "haproxy", "backend": "b", "servers": {OLD: "o", NEW: "n"}, "front": "192.0.2.9"}, "Gateway"),
     ],
 )
 def test_back_ends_by_settings(given: dict[str, Any], kind: str) -> None:
-    made = settings.backend({**given, "zone": "demo.test"}, names=[NAME], addresses=[OLD, NEW], owner=OWNER, run="r")
+    zone = {} if kind == "Gateway" else {"zone": "demo.test"}
+    made = settings.backend({**given, **zone}, names=[NAME], addresses=[OLD, NEW], owner=OWNER, run="r")
     assert type(made).__name__ == kind
     assert (made.owner, made.run) == (OWNER, "r")
 
@@ -114,9 +116,20 @@ def test_back_ends_by_settings(given: dict[str, Any], kind: str) -> None:
     [
         ({}, "kind"), ({"kind": "bind"}, "kind"), ({"kind": "route53", "zone": "demo.test"}, "zone_id"),
         ({"kind": "powerdns", "zone": "demo.test", "url": "x", "key": "env:K", "kye": 1}, "kye"),
+        ({"kind": "powerdns", "zone": "demo.test", "url": "x", "key": "env:K", "zone_id": "Z"}, "not for powerdns"),
+        ({"kind": "powerdns", "zone": "demo.test", "url": "x", "key": "the-key-itself"}, "secret reference"),
     ],
 )  # fmt: skip
 def test_wrong_settings_are_named(given: dict[str, Any], named: str) -> None:
     with pytest.raises(DeclarationError, match="settings are wrong") as wrong:
         settings.parse(given)
     assert named in str(wrong.value)
+    assert "the-key-itself" not in str(wrong.value)
+
+
+def test_a_gateways_servers_are_the_two_sides() -> None:
+    given = {"kind": "haproxy", "backend": "b", "servers": {OLD: "o", "192.0.2.66": "n"}, "front": "192.0.2.9"}
+    with pytest.raises(DeclarationError, match="servers are") as wrong:
+        settings.backend(given, names=[NAME], addresses=[OLD, NEW], owner=OWNER, run="r")
+    assert NEW in wrong.value.why
+    assert "192.0.2.66" in wrong.value.why

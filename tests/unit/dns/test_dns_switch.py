@@ -83,6 +83,20 @@ def test_a_longer_ttl_known_from_before_is_waited_for(world: World) -> None:
     assert world.clock.now - start >= 600
 
 
+def test_a_simple_record_with_an_hours_ttl_is_waited_for_before_a_weight_moves(world: World) -> None:
+    world.zone.state = simple(3600)
+    moved: list[float] = []
+    world.zone.before_write = lambda: moved.append(world.clock.now)
+    start = world.clock.now
+    result = world.switch().run()
+    assert moved[1] - moved[0] > 3600  # the lower TTL, and an hour later the weighted record
+    assert (result.ttl_before_s, result.ttl_s) == (3600, 2)
+    assert world.clock.now - start < 3600 + 120
+    world.switch().rollback()
+    world.switch().restore()
+    assert world.zone.state == simple(3600)
+
+
 @pytest.mark.parametrize("weight", [0, 1, 10, 50, 100])
 def test_a_failing_side_is_left(world: World, weight: int) -> None:
     world.verdicts[weight] = "fail"

@@ -297,7 +297,39 @@ def test_a_switch_alone_without_a_gate_or_with_a_name_for_an_address_is_refused(
     with pytest.raises(DeclarationError, match="without a gate"):
         GateSource()
     with pytest.raises(DeclarationError, match="no IPv4 address"):
-        standalone(NAME, OLD, "new.demo.test", {}, GateSource(command="true"))
+        standalone(NAME, OLD, "new.demo.test", DNS, GateSource(command="true"))
+
+
+DNS = {"kind": "rfc2136", "zone": "demo.test", "server": "192.0.2.3", "key_name": "k", "key": "env:SWITCH_TEST_KEY"}
+AT_GATEWAY = {"kind": "haproxy", "backend": "b", "servers": {OLD: "o", NEW: "n"}, "front": "192.0.2.9"}
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"new": OLD}, "the same address"),
+        ({"authority": ["ns1.demo.test"]}, "no IPv4 address"),
+        ({"resolver": "localhost"}, "no IPv4 address"),
+        ({"gate": GateSource(url="https://other.demo.test/")}, "the URL names other.demo.test"),
+        ({"gate": GateSource(url="ai.demo.test")}, "no URL with a host name"),
+        ({"gate": GateSource(url=f"https://{NAME}/", ca="/nowhere/ca.pem")}, "/nowhere/ca.pem"),
+        ({"backend": {**DNS, "key": "env:NOT_SET_ANYWHERE"}}, "env:NOT_SET_ANYWHERE"),
+        ({"backend": {**DNS, "zone": "another.test"}}, "not in the zone"),
+        ({"backend": AT_GATEWAY}, "requests through it"),
+    ],
+)
+def test_what_cannot_be_is_said_before_any_server_is_asked(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], said: str
+) -> None:
+    def asked(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a server was asked")
+
+    monkeypatch.setenv("SWITCH_TEST_KEY", "c2VjcmV0")
+    for module, name in (("authorities", "discover"), ("answers", "authority_share"), ("pinned", "ask")):
+        monkeypatch.setattr(f"inferlift.dns.{module}.{name}", asked)
+    given: dict[str, Any] = {"new": NEW, "backend": DNS, "gate": GateSource(command="true"), **changed}
+    with pytest.raises(DeclarationError, match=said):
+        standalone(NAME, OLD, given.pop("new"), given.pop("backend"), given.pop("gate"), **given)
 
 
 @pytest.mark.parametrize(
@@ -307,13 +339,17 @@ def test_a_switch_alone_without_a_gate_or_with_a_name_for_an_address_is_refused(
         ("echo slow; exit 1", "fail", "slow"),
         ("exit 3", "inconclusive", "code 3"),
         ("exit 7", "inconclusive", "code 7"),
+        ("test -f here.txt", "pass", "code 0"),  # run in its own folder
         ('test "$WEIGHT" = 10 && test "$NEW" = 192.0.2.20', "pass", "code 0"),
         ("sleep 5", "inconclusive", "longer than"),
     ],
 )
-def test_the_gate_commands_exit_code_decides(command: str, verdict: str, why: str) -> None:
+def test_the_gate_commands_exit_code_decides(tmp_path: Path, command: str, verdict: str, why: str) -> None:
     from inferlift.dns.standalone import _gates
 
-    (found,) = _gates(GateSource(command=command, timeout_s=0.5), NAME, OLD, NEW, LONG, "r", 53)(10)
+    (tmp_path / "here.txt").touch()
+    (found,) = _gates(
+        GateSource(command=command, timeout_s=0.5, folder=str(tmp_path)), None, NAME, OLD, NEW, LONG, "r", 53
+    )(10)
     assert found.verdict == verdict
     assert why in found.why

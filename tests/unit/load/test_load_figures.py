@@ -15,6 +15,7 @@ from inferlift.load.figures import (
     p95_difference,
     p95_range,
     percentiles,
+    rate_behind,
     share_range,
     thin,
 )
@@ -137,3 +138,26 @@ def test_the_range_of_a_share(correct: int, n: int, low: float, high: float) -> 
     found = share_range(correct, n)
     assert found is not None
     assert found == pytest.approx((low, high), abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("share", "whose"), [(1.5, ""), (1.0, ""), (0.97, ""), (0.9, "server"), (0.5, "server"), (0.1, "server")]
+)
+@pytest.mark.parametrize("latency_s", [0.01, 5.0])
+def test_a_server_with_a_share_of_the_rate_asked(share: float, latency_s: float, whose: str) -> None:
+    """A queue by the book: one answer each 1/capacity seconds, asked at 100/s for 60 s."""
+    rate, n = 100.0, 6000
+    free, ends = 0.0, []
+    for k in range(n):
+        free = max(free, k / rate) + 1 / (rate * share)
+        ends.append(free + latency_s)
+    took = [1000 * (end - k / rate) for k, end in enumerate(ends)]
+    last = (n - 1) / rate
+    found = rate_behind(last, n, sum(end <= last for end in ends), took[: n // 4], took[-n // 4 :], 0.0)
+    assert found[0] == whose
+    assert bool(found[1]) == bool(whose)
+
+
+def test_a_client_that_sends_late_is_told_from_a_server_that_answers_late() -> None:
+    assert rate_behind(10, 1000, 990, [5.0], [5.0], 800)[0] == "client"
+    assert rate_behind(10, 1000, 990, [5.0], [5.0], 400)[0] == ""

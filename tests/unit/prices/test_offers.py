@@ -102,7 +102,10 @@ def test_rows_name_known_types_regions_and_kinds_once() -> None:
 
 def test_extras_of_a_region_are_whole_and_unknown_ones_stay_unknown() -> None:
     here, there = extras("us-east-1"), extras("eu-central-1")
-    assert set(here) == set(there) == {"disk gp3", "object storage", "egress", "address", "load balancer"}
+    assert set(here) == set(there) == {
+        "disk gp3", "object storage", "egress", "address", "load balancer", "dedicated fee",
+    }  # fmt: skip
+    assert [step.usd for step in there["dedicated fee"]] == [2.0]
     assert [step.usd for step in here["egress"]] == [0, 0.09, 0.085, 0.07, 0.05]
     assert here["egress"][-1].up_to_gb is None
     assert (there["disk gp3"][0].usd, there["address"][0].usd) == (0.0952, 0.005)
@@ -162,3 +165,16 @@ def test_all_offers_are_there_at_once() -> None:
     assert len(offers("aws", "eu-west-1")) == 70
     assert time.perf_counter() - start < 0.2
     assert MAX_AGE_DAYS == 90
+
+
+@pytest.mark.parametrize("table", sorted(path.name for path in tables.HERE.glob("*.csv")))
+def test_rows_are_whole_and_their_sources_can_be_followed(table: str) -> None:
+    """An address, a package or a repository with its file, or a plain word that there is none."""
+    told = ("https://", "http://", "PyPI", "github.com/", "moto ", "skypilot-org/", "assumption", "told by others",
+            "none found", "none exists", "not sold", "unknown", "quotation")  # fmt: skip
+    for row in tables.rows(table):
+        assert None not in row, row
+        for name, text in row.items():
+            if name.endswith("source") and text:
+                assert text.startswith(told), (table, text)
+                assert "record " not in text

@@ -115,6 +115,14 @@ def test_a_refresh_lays_todays_prices_over_the_shipped_ones(state: Path) -> None
     assert str(found.path) in found.lines()[0]
 
 
+def test_a_dedicated_instance_has_a_rate_of_its_own() -> None:
+    found = run(StandInAws([product(), product("1.385", tenancy="Dedicated"), product("9", tenancy="Host")]))
+    assert (offer().usd_per_hour, offer().usd_dedicated_per_hour, offer().dedicated_date) == (1.3, 1.385, "2026-11-30")
+    assert "dedicated tenancy" in offer().dedicated_source
+    assert "shared tenancy" in offer().source
+    assert found.flags == ()
+
+
 def test_it_asks_for_plain_linux_hosts_by_the_hour() -> None:
     aws = StandInAws([product()])
     run(aws)
@@ -282,6 +290,7 @@ def test_the_calls_are_ones_that_boto3_knows(monkeypatch: pytest.MonkeyPatch, st
     place = {"InstanceType": TYPE, "Location": "euc1-az1", "LocationType": "availability-zone-id"}
     with Stubber(pricing) as listed, Stubber(ec2) as asked:
         listed.add_response("get_products", {"FormatVersion": "aws_v1", "PriceList": [json.dumps(product())]})
+        listed.add_response("get_products", {"FormatVersion": "aws_v1", "PriceList": []})  # none is dedicated
         asked.add_response("describe_instance_type_offerings", {"InstanceTypeOfferings": [place]})
         asked.add_response("describe_spot_price_history", {"SpotPriceHistory": [spot]})
         refresh((REGION,), (TYPE,), now=NOW, pricing=pricing, ec2=lambda _: ec2)

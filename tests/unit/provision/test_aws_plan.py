@@ -34,7 +34,7 @@ def refused(words: str) -> Iterator[None]:
         ({"admin_ranges": ("0.0.0.0/0",)}, "SSH would be open to everybody"),
         ({"cidr": "10.80.0.0/24"}, "too small"),
         ({"front": "alb"}, "certificate_arn"),
-        ({"vpc_id": "vpc-1"}, "which subnets"),
+        ({"vpc_id": "vpc-0123456789abcdef0"}, "which subnets"),
         ({"region": "us-east-1"}, "outside of operations.residency"),
         ({"edge": ("us-west-2",)}, "outside of operations.residency"),
         ({"edge": ("Frankfurt",)}, "neither a region"),
@@ -175,6 +175,6 @@ def test_no_error_code_is_listed_twice() -> None:
     codes = [row["code"] for row in tables.rows("errors.csv")]
     assert sorted(set(codes)) == sorted(codes)
     assert {row["kind"] for row in tables.rows("errors.csv")} == {
-        "no capacity", "quota", "permission", "bad request", "throttled",
+        "no capacity", "quota", "credentials", "permission", "bad request", "throttled",
     }  # fmt: skip
     assert tables.error_kind("SomethingNew") == "unknown"

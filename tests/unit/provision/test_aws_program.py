@@ -165,20 +165,29 @@ def test_what_holds_data_is_kept_by_a_destroy() -> None:
 
 
 def test_an_existing_network_is_used_and_nothing_is_made_in_it_but_firewalls() -> None:
-    settings = {"vpc_id": "vpc-1", "public_subnets": ("subnet-1",), "private_subnets": ("subnet-2",)}
+    settings = {
+        "vpc_id": "vpc-0123456789abcdef0",
+        "public_subnets": ("subnet-0123456789abcdef1",),
+        "private_subnets": ("subnet-0123456789abcdef2",),
+    }
     desired = resolved(document("llm-13b", settings=settings))
     plan = planning.of(desired)
     subnets = {
         "zones": ("eu-central-1a",),
-        "public": {"eu-central-1a": "subnet-1"},
-        "private": {"eu-central-1a": "subnet-2"},
+        "public": {"eu-central-1a": "subnet-0123456789abcdef1"},
+        "private": {"eu-central-1a": "subnet-0123456789abcdef2"},
     }
     sites = (plan.sites[0].model_copy(update=subnets),)
     asked = asked_for(desired.model_copy(update={"aws": plan.model_copy(update={"sites": sites})}))
-    assert {a.inputs["vpcZoneIdentifiers"][0] for a in asked if _group(a)} == {"subnet-1", "subnet-2"}
+    assert {a.inputs["vpcZoneIdentifiers"][0] for a in asked if _group(a)} == {
+        "subnet-0123456789abcdef1",
+        "subnet-0123456789abcdef2",
+    }
     types = {a.type for a in asked}
     assert not types & {"aws:ec2/vpc:Vpc", "aws:ec2/subnet:Subnet", "aws:ec2/natGateway:NatGateway"}
-    assert {a.inputs["vpcId"] for a in asked if a.type == "aws:ec2/securityGroup:SecurityGroup"} == {"vpc-1"}
+    assert {a.inputs["vpcId"] for a in asked if a.type == "aws:ec2/securityGroup:SecurityGroup"} == {
+        "vpc-0123456789abcdef0"
+    }
 
 
 def test_a_job_is_tried_again_when_its_host_was_taken_away(asked: dict[str, list[Asked]]) -> None:

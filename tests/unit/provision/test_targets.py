@@ -69,7 +69,7 @@ def test_the_key_pair_is_made_once_and_private(tmp_path: Path) -> None:
     text = key.read_text()
     assert targets.ssh_key(tmp_path).read_text() == text
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert targets._public(key).startswith("ssh-ed25519 ")
+    assert targets.public_key(key).startswith("ssh-ed25519 ")
     assert sorted(p.name for p in key.parent.iterdir()) == ["id_ed25519", "id_ed25519.pub"]
 
 

@@ -88,6 +88,15 @@ def test_weights_stand_beside_what_the_authority_answered() -> None:
     assert [y for _, y in chart.series[1].points] == [0.013, 0.093, 0.517, 1.0]
 
 
+def test_where_each_clients_answers_came_from_is_drawn_over_time() -> None:
+    chart = charts.sides(made.cutover().sides)
+    assert chart is not None
+    assert [s.label for s in chart.series] == ["keep-alive", "resolving"]
+    assert chart.series[0].points[0] == (0.0, 0.0)
+    assert chart.series[0].points[-1] == (64.0, 1.0)
+    assert charts.sides(()) is None
+
+
 def test_an_unknown_share_is_no_dot() -> None:
     steps = made.cutover().steps
     chart = charts.weights((steps[0].model_copy(update={"authority_share": None}), *steps[1:]))

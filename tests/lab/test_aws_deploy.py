@@ -1,0 +1,164 @@
+"""All nine stages with `target: aws`: Pulumi's engine, a stand-in provider, and a lab host for each instance.
+
+What the stand-in does not prove is in tests/standin_aws/__init__.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from conftest import Lab
+
+from inferlift.artifacts import Cutover, Scaled, Service, Watch
+from inferlift.ledger import reading
+from inferlift.profile import ROOT
+from tests.standin_aws.cloud import AMI
+
+pytestmark = pytest.mark.lab
+PROFILE = """
+name: t-aws
+extends: demo-aws
+targets:
+  acceptance_deadline_s: 240    # client and hosts share two cores here
+watch:
+  seconds: 16
+aws:
+  user_ranges: ["0.0.0.0/0"]
+  cidr: 10.243.0.0/16           # one network for everything, as the stand-in boots hosts
+"""
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The stand-in as a process of its own; its environment."""
+    folder = tmp_path_factory.mktemp("bin")
+    argv = [sys.executable, "-m", "tests.standin_aws.serve", "t-aws-deploy", "10.243.0.0/16", str(folder)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    server = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        assert server.stdout is not None
+        told: dict[str, Any] = json.loads(server.stdout.readline())
+        yield {**told["environment"], "PATH": f"{told['path']}{os.pathsep}{os.environ['PATH']}"}
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(timeout=120)
+
+
+@contextmanager
+def migration_of(name: str, profile: str, account: dict[str, str]) -> Iterator[Lab]:
+    made = Lab(name, profile)
+    made.env |= account
+    with pytest.MonkeyPatch.context() as patch:
+        for key, value in account.items():
+            patch.setenv(key, value)
+        made.clear()
+        try:
+            yield made
+        finally:
+            made.clear()
+
+
+@pytest.fixture(scope="module")
+def lab(account: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    profile = tmp_path_factory.mktemp("profile") / "t-aws.yaml"
+    profile.write_text(PROFILE)
+    with migration_of("aws", str(profile), account) as made:
+        yield made
+
+
+def approved(lab: Lab, *more: str) -> None:
+    """Deploy, giving each plan's hash when it is asked for, and a reason for a verdict that is no go."""
+    given: list[str] = []
+    for _ in range(4):
+        done = lab.invoke("deploy", *given, *more)
+        if done.returncode == 0:
+            return
+        if "the verdict is" in done.stderr:
+            assert lab.invoke("approve", "--reason", "it is a test").returncode == 0
+            continue
+        asked = re.search(r"--plan ([0-9a-f]{12})|as things stand \(([0-9a-f]{12})\)", done.stderr + done.stdout)
+        assert asked is not None, done.stderr
+        given = ["--plan", asked[1] or asked[2]]
+    raise AssertionError("it asks for an approval again and again")
+
+
+def test_the_account_is_asked_first(lab: Lab) -> None:
+    """What a newcomer types first: nothing is made by it."""
+    told = json.loads(lab.invoke("plan", "--json").stdout)
+    checks = {c["name"]: c for c in told["plan"]["account"]}
+    assert all(c["ok"] for c in checks.values()), checks
+    assert {"identity", "who may call", "residency", "rules of safety", "zones of eu-central-1"} <= set(checks)
+    assert told["plan"]["usd_per_hour"] > 0.3
+    doctor = lab.invoke("doctor", "--target", "aws")
+    assert doctor.returncode == 0
+    assert "quota in eu-central-1: Running On-Demand Standard" in doctor.stdout
+    assert not lab.state.exists()
+
+
+def test_all_nine_stages(lab: Lab) -> None:
+    approved(lab)
+    assert set(lab.statuses().values()) == {"done"}
+    service = lab.artifact("poc", Service)
+    assert all(h.container and h.container.startswith("i-") for h in service.fleet.hosts)
+    assert lab.artifact("switch", Cutover).rolled_back is False
+    assert lab.artifact("watch", Watch).gates
+    logs = (lab.place.folder / "runs").glob("*/run.log")
+    assert any("nothing of the fleet expires any more" in log.read_text() for log in logs)
+    lock = json.loads((lab.place.folder / "lock.json").read_text())
+    assert lock["resolved"]["image/eu-central-1/model"] == AMI["x86_64"]
+
+
+def test_again_changes_nothing(lab: Lab) -> None:
+    before = {h.container for h in lab.artifact("scale", Scaled).service.fleet.hosts}
+    done = lab.invoke("deploy")
+    assert done.returncode == 0
+    assert done.stderr.count(" verified: ") == 10
+    with reading(lab.place.folder) as ledger:
+        assert ledger is not None
+        assert {h["container"] for h in ledger.document("service")["fleet"]["hosts"]} == before
+
+
+def test_back_and_gone(lab: Lab) -> None:
+    refused = lab.invoke("destroy")
+    assert refused.returncode == 2
+    assert "DNS points at the fleet" in refused.stderr
+    assert lab.invoke("rollback").returncode == 0
+    done = lab.invoke("destroy")
+    for _ in range(20):  # users with a kept connection may have been there a moment ago
+        if not (done.returncode == 2 and "saw" in done.stderr):
+            break
+        done = lab.invoke("destroy")
+    assert done.returncode == 0
+    assert "nothing is left" in done.stdout + done.stderr
+    assert "kept, since it holds data: registry images" in done.stderr
+    done = lab.invoke("destroy", "--delete-data")
+    assert done.returncode == 0
+    assert "kept" not in done.stderr
+
+
+@pytest.mark.long
+def test_a_queue_is_made_and_what_makes_no_sense_for_it_is_said(account: dict[str, str]) -> None:
+    with migration_of("aws-batch", "batch", account) as lab:
+        plan = lab.invoke("plan")
+        assert plan.returncode == 0
+        assert "switch   not applicable: jobs wait in a queue" in plan.stdout
+        approved(lab)
+        done = [name for name, status in lab.statuses().items() if status == "done"]
+        assert done == ["size", "poc"]
+        assert set(lab.statuses().values()) == {"done", "not applicable"}
+        service = lab.artifact("poc", Service)
+        assert (service.fleet.hosts, service.contract) == ((), None)
+        assert [c.detail for c in service.checks] == ["takes jobs"]
+        again = lab.invoke("deploy")
+        assert again.returncode == 0
+        assert again.stderr.count(" verified: ") == 2
+        assert lab.invoke("destroy", "--delete-data").returncode == 0

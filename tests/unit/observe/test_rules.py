@@ -1,0 +1,102 @@
+"""Every rule of the monitor, unit-tested by promtool with its real windows."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import alert_rules
+import pytest
+import yaml
+
+CASES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("rules")
+    alert_rules.write_rules(made, **alert_rules.EVERY)
+    return made
+
+
+def promtool(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    programs = alert_rules.programs()
+    return subprocess.run(
+        [programs.path("promtool"), *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_each_case_fires_what_it_should_and_nothing_else(folder: Path) -> None:
+    tests = [as_promtool_wants(case) for case in CASES["cases"]]
+    done = run_cases(folder, tests)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
+def test_promtool_says_no_where_a_case_is_wrong(folder: Path) -> None:
+    wrong = as_promtool_wants({**CASES["cases"][1], "fires": []})
+    assert run_cases(folder, [wrong]).returncode != 0
+
+
+def test_every_alert_has_a_case_that_fires_it(folder: Path) -> None:
+    assert {name for case in CASES["cases"] for name in case["fires"]} == alert_rules.alerts(folder)
+
+
+def test_a_fleet_without_gpu_price_or_token_target_has_no_rule_for_them(tmp_path: Path) -> None:
+    (tmp_path / "rules.yml").write_text(alert_rules.render("rules.yml.j2"))
+    there = alert_rules.alerts(tmp_path)
+    assert not {"CostOverBudget", "SlowFirstTokens", "GpuHot"} & there
+    assert promtool("check", "rules", "rules.yml", cwd=tmp_path).returncode == 0
+
+
+def test_prometheus_takes_the_whole_configuration(tmp_path: Path) -> None:
+    hosts = [{"name": "h-1", "address": "192.0.2.1"}]
+    given: dict[str, Any] = {
+        "monitor_gateways": hosts, "monitor_models": hosts, "monitor_monitors": hosts, "monitor_gpu_port": 9400,
+        "monitor_probe_name": "ai.example.test", "monitor_probe_address": "192.0.2.1", "monitor_probe_resolved": True,
+        "monitor_probe_resolvers": ["192.0.2.53"],
+    }  # fmt: skip
+    text = alert_rules.render("prometheus.yml.j2", **given)
+    jobs = {row["job_name"] for row in yaml.safe_load(text)["scrape_configs"]}
+    assert jobs == {"node", "gateway", "app", "gpu", "probe-new-side", "probe-users", "probe-name", "probe-own"}
+    (tmp_path / "prometheus.yml").write_text(text)
+    done = promtool("check", "config", "--syntax-only", "prometheus.yml", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def run_cases(folder: Path, tests: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
+    body = {"rule_files": ["rules.yml", "rules-gpu.yml"], "evaluation_interval": "1m", "tests": tests}
+    (folder / "cases.yml").write_text(yaml.safe_dump(body))
+    return promtool("test", "rules", "cases.yml", cwd=folder)
+
+
+def as_promtool_wants(case: dict[str, Any]) -> dict[str, Any]:
+    minutes = case["minutes"]
+    series = {**CASES["healthy"], **case.get("series", {})}
+    times = case.get("times", {})
+    samples = [{"labels": f'{{alertname="{name}"}}', "value": times.get(name, 1)} for name in sorted(case["fires"])]
+    return {
+        "name": case["name"],
+        "interval": "1m",
+        "input_series": [
+            {"series": name, "values": values.replace("xN", f"x{minutes}")}
+            for name, values in series.items()
+            if values is not None
+        ],
+        "promql_expr_test": [
+            {
+                "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
+                "eval_time": f"{minutes}m",
+                "exp_samples": samples,
+            }
+        ],
+    }
+
+
+def test_every_dcgm_field_that_rules_read_is_asked_of_the_exporter() -> None:
+    import re
+
+    listed = (alert_rules.ROLE.parent / "nvidia" / "files" / "dcgm-counters.csv").read_text()
+    asked = set(re.findall(r"^(DCGM_\w+),", listed, re.MULTILINE))
+    read = set(re.findall(r"DCGM_\w+", alert_rules.render("rules-gpu.yml.j2", **alert_rules.EVERY)))
+    assert read <= asked
