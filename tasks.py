@@ -561,7 +561,7 @@ def rollback(
 
     def work() -> int:
         from inferlift.alone import switch_alone
-        from inferlift.commands import rollback as run
+        from inferlift.steering import rollback as run
 
         _needs(
             "name", name, "old", "new", "dns", "log", "authority", "resolver", "dns-port", "owner", "json", "restore"
@@ -599,7 +599,7 @@ def decommission(
     """The end of the old side, offered once its own log is quiet; shown first, and taken back with --undo."""
 
     def work() -> int:
-        from inferlift.commands import decommission as run
+        from inferlift.steering import decommission as run
 
         return run(profile, apply=apply, undo=undo, as_json=json, verbose=verbose)
 
