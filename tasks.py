@@ -425,14 +425,21 @@ def approve(c: Context, profile: str = "demo", reason: str = "") -> None:
     _guard(work)
 
 
-@task(help={**_PROFILE, **_JSON})
-def status(c: Context, profile: str = "demo", json: bool = False) -> None:
+@task(
+    help={
+        **_PROFILE,
+        **_JSON,
+        "follow": "look on until the run that is under way ends, wherever it runs; its exit code",
+        "drift": "ask Pulumi, Ansible and DNS whether all is as it was left",
+    }
+)
+def status(c: Context, profile: str = "demo", json: bool = False, follow: bool = False, drift: bool = False) -> None:
     """How each stage stands."""
 
     def work() -> int:
         from inferlift.commands import status as run
 
-        return run(profile, as_json=json)
+        return run(profile, as_json=json, follow=follow, drift=drift)
 
     _guard(work)
 
@@ -554,7 +561,7 @@ def rollback(
 
     def work() -> int:
         from inferlift.alone import switch_alone
-        from inferlift.commands import rollback as run
+        from inferlift.steering import rollback as run
 
         _needs(
             "name", name, "old", "new", "dns", "log", "authority", "resolver", "dns-port", "owner", "json", "restore"
@@ -592,7 +599,7 @@ def decommission(
     """The end of the old side, offered once its own log is quiet; shown first, and taken back with --undo."""
 
     def work() -> int:
-        from inferlift.commands import decommission as run
+        from inferlift.steering import decommission as run
 
         return run(profile, apply=apply, undo=undo, as_json=json, verbose=verbose)
 
@@ -649,6 +656,35 @@ def lab(c: Context, action: str, profile: str = "demo", verbose: bool = False) -
     _guard(work)
 
 
+@task(
+    help={
+        "fault": "name (docs/faults.md), several by commas, or all",
+        "profile": "of the lab: whose migration is rehearsed",
+        "here": "on the migration that stands, not in a lab of its own",
+        "keep": "leave the rehearsal's lab standing",
+        "write": "write the table in docs/faults.md",
+        **_JSON,
+    }
+)
+def rehearse(
+    c: Context,
+    fault: str = "all",
+    profile: str = "demo-small",
+    here: bool = False,
+    keep: bool = False,
+    write: bool = False,
+    json: bool = False,
+) -> None:
+    """Break something on purpose in a lab, and see that it ends as documented."""
+
+    def work() -> int:
+        from inferlift.rehearsal import rehearse as run
+
+        return run(fault, profile, here=here, keep=keep, write=write, as_json=json)
+
+    _guard(work)
+
+
 # --- the project itself -----------------------------------------------------------------------------------------------
 
 
@@ -683,19 +719,26 @@ def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, 
     _guard(work)
 
 
-@task(positional=["name"], help={"name": "deploy, sizing, load, audit, aws, hosts or switch", **_JSON})
-def bench(c: Context, name: str, json: bool = False) -> None:
+@task(
+    positional=["name"],
+    help={
+        "name": "deploy, sizing, load, audit, aws, hosts, switch or watch",
+        **_JSON,
+        "soak": "with load: instead, 1,000,001 requests counted and ten minutes of soak",
+    },
+)
+def bench(c: Context, name: str, json: bool = False, soak: bool = False) -> None:
     """Measure what the project promises, with its peers in the same run."""
 
     def work() -> int:
         from inferlift.development import bench as run
 
-        return run(ROOT, name, as_json=json)
+        return run(ROOT, name, as_json=json, soak=soak)
 
     _guard(work)
 
 
 namespace = Collection(
     deploy, audit, size, build, poc, load, migrate, scale, switch, watch, plan, approve, status, report, diff, rollback,
-    decommission, destroy, init, profiles, tco, prices, doctor, lab, check, test, bench,
+    decommission, destroy, init, profiles, tco, prices, doctor, lab, rehearse, check, test, bench,
 )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 
 from inferlift import __version__, process
 from inferlift.artifacts import Artifact, Check, Status
+from inferlift.drift import drift
 from inferlift.errors import CheckFailed, DeclarationError, Held, InferliftError, Interrupted, Refusal
 from inferlift.ledger import Ledger, digest, reading
 from inferlift.place import Place, claim
@@ -103,6 +104,7 @@ def session(
             progress=progress,
             options=options or Options(),
         )
+        ctx.drift = lambda: drift(ctx)
         if on_boundary is not None:
             ledger.on_boundary = on_boundary
         try:

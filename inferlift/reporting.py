@@ -31,7 +31,7 @@ from inferlift.artifacts import (
 )
 from inferlift.errors import InferliftError
 from inferlift.ledger import Intent, StageRow, now
-from inferlift.report import Approval, Attempt, Overruled, ProfileSummary, ReportData, Rollback
+from inferlift.report import Approval, Attempt, FaultRow, Overruled, ProfileSummary, ReportData, Rollback
 from inferlift.report import StageRow as Row
 from inferlift.stages.base import Context
 
@@ -69,6 +69,7 @@ def gather(ctx: Context) -> ReportData:
         version=__version__,
         profile=_summary(ctx),
         stages=tuple(_with_summary(row, found) for row in rows),
+        faults=_read(notes, "the faults rehearsed", lambda: _faults(ctx)) or (),
         attempts=attempts,
         approvals=_read(notes, "the approved plans", lambda: _approvals(ctx)) or (),
         overruled=_read(notes, "the reasons given", lambda: _overruled(approved)) or (),
@@ -116,6 +117,13 @@ def _read(notes: list[str], what: str, get: Callable[[], T]) -> T | None:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         notes.append(f"{what} could not be read: {reason}")
         return None
+
+
+def _faults(ctx: Context) -> tuple[FaultRow, ...]:
+    path = ctx.folder / "rehearsal.json"
+    if not path.is_file():
+        return ()
+    return tuple(FaultRow.model_validate(row) for row in json.loads(path.read_text(encoding="utf-8")))
 
 
 def _getter(ctx: Context, stage: str, model: type[A]) -> Callable[[], A | None]:

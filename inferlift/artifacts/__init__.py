@@ -8,6 +8,7 @@ from inferlift.artifacts.base import Artifact, Basis, Check, Figure, Gate, Statu
 from inferlift.artifacts.cost import CostLine, Costs, Sensitivity, Tco, TcoAssumption, TcoLine, TcoOption, Way
 from inferlift.artifacts.cutover import (
     Cutover,
+    Judgement,
     ParityCase,
     Scaled,
     Series,
@@ -20,6 +21,7 @@ from inferlift.artifacts.cutover import (
 from inferlift.artifacts.evidence import Evidence, LogQuality, Percentiles, RouteFigures, TrafficShape, Trigger
 from inferlift.artifacts.fleet import (
     Configured,
+    Delivered,
     DesiredFleet,
     Endpoint,
     Fleet,
@@ -41,7 +43,7 @@ from inferlift.artifacts.planning import (
     TimelineStep,
 )
 from inferlift.artifacts.sizing import Alternative, Memory, Offer, OfferResult, Serving, Sizing, Unreachable
-from inferlift.artifacts.world import Contract, Host, Route, World
+from inferlift.artifacts.world import Contract, Host, Jump, Route, World
 
 __all__ = [
     "Alternative",
@@ -58,6 +60,7 @@ __all__ = [
     "Costs",
     "Counts",
     "Cutover",
+    "Delivered",
     "DesiredFleet",
     "Endpoint",
     "Evidence",
@@ -70,6 +73,8 @@ __all__ = [
     "Images",
     "Interval",
     "ItemRate",
+    "Judgement",
+    "Jump",
     "LineChange",
     "LoadRun",
     "LogQuality",

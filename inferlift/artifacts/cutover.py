@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from inferlift.artifacts.base import Artifact, Check, Figure, Gate, Verdict
+from inferlift.artifacts.evidence import Trigger
 from inferlift.artifacts.fleet import Service
 from inferlift.artifacts.load import LoadRun
 from inferlift.artifacts.sizing import Sizing
@@ -109,6 +111,17 @@ class Cutover(Artifact):
     guard_open: str = ""  # what its credentials could not be kept from
 
 
+class Judgement(Artifact):
+    """What was measured held against what was planned, or paid before. No gate: users are served either way."""
+
+    name: str
+    verdict: Literal["as planned", "too low", "too high", "unknown"]
+    figure: Figure
+    against: Figure | None
+    saving_monthly: Figure | None = None  # in the budget's currency; None: there is none, or it cannot be told
+    why: str
+
+
 class Watch(Artifact):
     start: datetime
     end: datetime
@@ -117,3 +130,7 @@ class Watch(Artifact):
     series: tuple[Series, ...]
     verdict: Verdict
     why: str
+    judgements: tuple[Judgement, ...] = ()
+    triggers: tuple[Trigger, ...] = ()  # of the next step: met means that it is due
+    replanned: Sizing | None = None  # the plan for what was measured; None where it could not be made
+    drift: tuple[Check, ...] = ()  # what is not as it was left: hosts, configuration, DNS

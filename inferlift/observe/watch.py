@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from inferlift.artifacts import Check, Figure, Gate, Series, Verdict, Watch
+from inferlift.artifacts import Check, Figure, Gate, Judgement, Series, Sizing, Verdict, Watch
 from inferlift.observe.prometheus import Prometheus
+from inferlift.observe.review import Plan, derived, due, review
 from inferlift.profile import Profile
 
 MIN_REQUESTS = 20  # below, no P95 and no error share is worth a verdict (artifacts.Percentiles)
@@ -29,15 +31,24 @@ def judge(
     *,
     cost_per_hour: Figure | None = None,
     gpu: bool = False,
+    plan: Plan | None = None,
+    replan: Callable[[float], Sizing | None] = lambda peak_rps: None,
 ) -> Watch:
     """The watch over `start` to `end`. `gpu`: the hosts have GPUs, so that absent GPU metrics are a gap.
 
-    No data never passes: such gates are inconclusive. Raises what the client raises.
+    No data never passes: such gates are inconclusive. `plan`: what use and costs are held against; `replan` makes
+    the plan for a measured peak. Raises what the client raises.
     """
     seconds = max(1.0, (end - start).total_seconds())
     figures = _figures(client, end, seconds, gpu)
     figures["coverage"] = _coverage(client, start, end)
     _derive(figures, seconds, cost_per_hour, end)
+    judgements: tuple[Judgement, ...] = ()
+    if plan is not None:
+        peak = figures["peak_rps"].value
+        plan = replace(plan, replanned=replan(peak) if peak else None)
+        figures |= derived(plan, figures)
+        judgements = review(plan, figures, seconds)
     gates = _gates(profile, figures, gpu)
     failed = [g for g in gates if g.verdict == "fail"]
     unclear = [g for g in gates if g.verdict == "inconclusive"]
@@ -48,7 +59,10 @@ def judge(
         end=end,
         gates=tuple(gates),
         figures=figures,
-        series=tuple(_series(client, start, end, seconds)),
+        series=tuple(_series(client, start, end, seconds, gpu)),
+        judgements=judgements,
+        triggers=due(figures) if plan is not None else (),
+        replanned=plan.replanned if plan is not None else None,
         verdict=verdict,
         why=f"all {len(gates)} gates hold" if verdict == "pass" else "; ".join(f"{g.name}: {g.why}" for g in shown),
     )
@@ -176,10 +190,12 @@ def _text(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
-def _series(client: Prometheus, start: datetime, end: datetime, seconds: float) -> list[Series]:
+def _series(client: Prometheus, start: datetime, end: datetime, seconds: float, gpu: bool) -> list[Series]:
     step = max(5.0, seconds / _POINTS)
     found = []
     for name, row in _table()["series"].items():
+        if row.get("gpu") and not gpu:
+            continue
         lines = client.query_range(row["query"].format(step=f"{max(30, math.ceil(step * 2))}s"), start, end, step)
         points = lines[0].points if lines else ()
         found.append(Series(name=name, unit=row["unit"], points=points))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from inferlift.report.data import (
     Approval,
     Attempt,
+    FaultRow,
     Overruled,
     ProfileSummary,
     ReportData,
@@ -13,4 +14,14 @@ from inferlift.report.data import (
 )
 from inferlift.report.render import render
 
-__all__ = ["Approval", "Attempt", "Overruled", "ProfileSummary", "ReportData", "Rollback", "StageRow", "render"]
+__all__ = [
+    "Approval",
+    "Attempt",
+    "FaultRow",
+    "Overruled",
+    "ProfileSummary",
+    "ReportData",
+    "Rollback",
+    "StageRow",
+    "render",
+]

@@ -97,6 +97,20 @@ class Attempt(Artifact):
     steps: tuple[SwitchStep, ...] = ()
 
 
+class FaultRow(Artifact):
+    """One fault that was rehearsed here, and how it ended."""
+
+    fault: str
+    what: str
+    typed: str
+    outcome: str
+    exit: int | None
+    expected_exit: int
+    users: str
+    seconds: float
+    ok: bool
+
+
 class Rollback(Artifact):
     """Users taken back to the old side on command."""
 
@@ -121,6 +135,7 @@ class ReportData(Artifact):
     scaled: Scaled | None = None
     cutover: Cutover | None = None
     watch: Watch | None = None
+    faults: tuple[FaultRow, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     # LoadRun.samples -> (second, answers a second)
     rates: dict[str, tuple[tuple[float, float], ...]] = Field(default_factory=dict)

@@ -222,7 +222,7 @@ def tco_of(profile: Profile, plan: Sizing, offer: Offer, costs: Costs) -> Tco:
             None if egress is None or egress.monthly.value is None or not gb else egress.monthly.value * usd_rate / gb,
             "the plan's own egress",
         ),
-        bill_monthly=_bill(profile), ups_kva=told.ups_kva, circuits=told.circuits,
+        bill_monthly=declared_bill(profile), ups_kva=told.ups_kva, circuits=told.circuits,
     )  # fmt: skip
     return tco(inputs, assumptions(profile.budget.currency, usd_rate, told.assumed()))
 
@@ -281,7 +281,8 @@ def _declared(money: float | None, usd_rate: float, key: str) -> Priced | None:
     return None if money is None else Priced(money * usd_rate, f"declared: {key}")
 
 
-def _bill(profile: Profile) -> Figure | None:
+def declared_bill(profile: Profile) -> Figure | None:
+    """The old side's bill a month as the profile says it, in the budget's currency; None where it does not."""
     bill = profile.hosting.bill_monthly
     if bill is None:
         return None

@@ -52,6 +52,7 @@ class Context:
     options: Options = field(default_factory=Options)
     stage: str = ""
     key: str = ""
+    drift: Callable[[], list[Check]] | None = None  # what is not as it was left; None where nobody can look
     _probes: dict[str, Future[Any]] = field(default_factory=dict)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(32, "probe"))
 
@@ -210,6 +211,8 @@ def moved(ledger: Ledger) -> bool:
 
 
 def all_back(ledger: Ledger) -> None:
-    """Every user is on the old side again: the attempt's steps stay for the report, but nobody is there."""
+    """Every user is on the old side again: the attempt's steps stay for the report, but nobody is there, and no step
+    waits for an approval any more."""
+    ledger.drop_document("waiting")
     if (kept := ledger.document("switch_steps")) is not None:
         ledger.set_document("switch_steps", {**kept, "back": True})

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from inferlift.artifacts import Artifact, Check, Cutover, Scaled, Watch, World
-from inferlift.errors import CheckFailed, Held
+from inferlift.artifacts import Artifact, Check, Cutover, Evidence, Scaled, Sizing, Watch, World
+from inferlift.errors import CheckFailed, Held, InferliftError, Retryable
 from inferlift.stages import _fleet, _users
+from inferlift.stages._plan import declared_bill, planned
 from inferlift.stages.base import Context, Stage
 
 
 class Window(Artifact):
     start: datetime
     end: datetime
+
+
+class Drift(Artifact):
+    checks: tuple[Check, ...]
 
 
 class WatchStage(Stage):
@@ -36,11 +42,17 @@ class WatchStage(Stage):
         world, seconds = ctx.need("world", World), ctx.profile.watch.seconds
         start = datetime.now(UTC)
         window = ctx.step("window", lambda: Window(start=start, end=start + timedelta(seconds=seconds)), Window)
+        looked = ctx.ledger.finished_step(self.name, ctx.key, "drift", "") is not None
+        # beside the waiting, which it does not lengthen
+        looking = ThreadPoolExecutor(1, "drift").submit(ctx.drift) if ctx.drift is not None and not looked else None
         with _users.running(ctx, world, "watch"):
             while (left := (window.end - datetime.now(UTC)).total_seconds()) > 0:
                 ctx.say(f"watching, {left:.0f} s left")
                 time.sleep(min(left, 1.0))
-        watched = ctx.step("judge", lambda: self._judge(ctx, window), Watch)
+        drift = ctx.step("drift", lambda: Drift(checks=tuple(looking.result()) if looking else ()), Drift).checks
+        watched = ctx.step("judge", lambda: self._judge(ctx, window, drift), Watch)
+        for line in [*_lines(watched), *(f"drift: {c.name}: {c.detail}" for c in drift if not c.ok and not c.skipped)]:
+            ctx.progress.note(f"{'':<8} {line}")
         if watched.verdict == "fail":
             raise CheckFailed(
                 "the watch found the new side wanting",
@@ -79,8 +91,46 @@ class WatchStage(Stage):
         service = _fleet.current(ctx)
         return Prometheus(service.monitor_url, service.ca, service.monitor_user, service.monitor_password)
 
-    def _judge(self, ctx: Context, window: Window) -> Watch:
-        from inferlift.observe import judge
+    def _judge(self, ctx: Context, window: Window, drift: tuple[Check, ...]) -> Watch:
+        from inferlift.observe import Plan, judge
 
-        sizing = ctx.need("scale", Scaled).sizing
-        return judge(self._client(ctx), ctx.profile, window.start, window.end, cost_per_hour=sizing.cost_per_hour)
+        scaled, evidence = ctx.need("scale", Scaled), ctx.optional("audit", Evidence)
+        service = _fleet.current(ctx)
+        plan = Plan(
+            profile=ctx.profile, sizing=scaled.sizing, replicas=service.replicas,
+            bill_monthly=evidence.bill_monthly if evidence and evidence.bill_monthly else declared_bill(ctx.profile),
+        )  # fmt: skip
+        try:
+            watched = judge(
+                self._client(ctx), ctx.profile, window.start, window.end, cost_per_hour=scaled.sizing.cost_per_hour,
+                gpu=any(h.gpu for h in service.fleet.by_role("model")), plan=plan,
+                replan=lambda peak: _for_peak(ctx, evidence, scaled.sizing, peak),
+            )  # fmt: skip
+        except Retryable as error:  # no data never passes, and is no failure of the service
+            raise Held(
+                "the watch cannot be judged",
+                why=f"{error.what}: {error.why}",
+                next_command=f"mend the monitor (./invoke scale --profile {ctx.profile.name}), then ./invoke watch",
+            ) from None
+        return watched.model_copy(update={"drift": drift})
+
+
+def _for_peak(ctx: Context, evidence: Evidence | None, now: Sizing, peak_rps: float) -> Sizing | None:
+    """The plan for the peak that was measured, with the rate of one replica that the load test measured."""
+    measured = now.rate_per_replica if now.rate_per_replica.basis == "measured" else None
+    asked = ctx.profile.requests.model_copy(update={"per_minute_peak": peak_rps * 60})
+    try:
+        return planned(ctx.profile.model_copy(update={"requests": asked}), evidence, measured)
+    except (InferliftError, ValueError, ArithmeticError) as error:
+        ctx.progress.note(f"{'':<8} no plan for the measured peak: {error}")
+        return None
+
+
+def _lines(watched: Watch) -> list[str]:
+    """Use and costs, and what is due: for people."""
+    found = [
+        f"{j.name}: {j.verdict}: {j.why}"
+        + (f"; {j.saving_monthly.value:,.2f} {j.saving_monthly.unit} less" if j.saving_monthly else "")
+        for j in watched.judgements
+    ]
+    return found + [f"due: {t.name}: {t.why}" for t in watched.triggers if t.verdict == "met"]

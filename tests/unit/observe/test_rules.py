@@ -91,3 +91,12 @@ def as_promtool_wants(case: dict[str, Any]) -> dict[str, Any]:
             }
         ],
     }
+
+
+def test_every_dcgm_field_that_rules_read_is_asked_of_the_exporter() -> None:
+    import re
+
+    listed = (alert_rules.ROLE.parent / "nvidia" / "files" / "dcgm-counters.csv").read_text()
+    asked = set(re.findall(r"^(DCGM_\w+),", listed, re.MULTILINE))
+    read = set(re.findall(r"DCGM_\w+", alert_rules.render("rules-gpu.yml.j2", **alert_rules.EVERY)))
+    assert read <= asked

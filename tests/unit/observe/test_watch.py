@@ -62,7 +62,9 @@ class Canned:
             "5xx": 0.0, "4xx": 0.0, "haproxy_frontend_http_responses_total": 1000.0, "queue": 3.0,
             "app_request_seconds_bucket": 800.0, "app_ttft_seconds_bucket": 200.0, "app_request_seconds_count": 1000.0,
             "app_ttft_seconds_count": 990.0, "tokens_predicted": 40.0, "node_cpu": 0.5, "MemAvailable": 0.3, "up[": 1.0,
-            "GR_ENGINE": None, "DRAM_ACTIVE": None, **values,
+            "GR_ENGINE": None, "DRAM_ACTIVE": None, "requests:rate": 2.0, "kv_cache": None, "engine:waiting": 1.0,
+            "memory_bandwidth": None, "gpu:memory_used": None, "joules": None, "filesystem": 0.5, "cert_expiry": 80.0,
+            **values,
         }  # fmt: skip
 
     def scalar(self, expression: str, at: dt.datetime) -> float | None:

@@ -46,3 +46,18 @@ def test_the_world_has_its_three_hosts_and_the_origins_quota() -> None:
     specs = {s.name: s for s in world_specs("w", 0.4, "image", "key")}
     assert set(specs) == {"origin", "authority", "resolver"}
     assert specs["origin"].cpus == 0.4
+
+
+def test_a_host_larger_than_the_machine_is_no_capacity() -> None:
+    from inferlift.artifacts import DesiredFleet, HostGroup
+    from inferlift.errors import NoCapacity
+    from inferlift.provision import targets
+
+    def wanted(cpus: float, memory: int) -> DesiredFleet:
+        group = HostGroup(role="model", count=1, cpus=cpus, memory_bytes=memory)
+        return DesiredFleet(label="a/fleet", groups=(group,), floors={"poc": 1})
+
+    targets._room(wanted(0.5, 2**28))
+    for cpus, memory in ((4096.0, 2**28), (0.5, 2**60)):
+        with pytest.raises(NoCapacity, match="no room"):
+            targets._room(wanted(cpus, memory))

@@ -20,6 +20,7 @@ from inferlift.artifacts import (
     Host,
     Image,
     Images,
+    Judgement,
     LineChange,
     LoadRun,
     LogQuality,
@@ -48,7 +49,7 @@ from inferlift.artifacts import (
 )
 from inferlift.artifacts.cutover import Quiet, StubbornClient
 from inferlift.report import Approval, Overruled, ProfileSummary, ReportData, StageRow
-from inferlift.report.data import STAGES
+from inferlift.report.data import STAGES, FaultRow
 
 START = datetime(2026, 11, 30, 9, 0, tzinfo=UTC)
 KEY_FILE = "/private/planted/users.key"  # the page must hold neither this nor the other paths of keys
@@ -73,6 +74,19 @@ def full() -> ReportData:
         scaled=scaled(),
         cutover=cutover(),
         watch=watch(),
+        faults=(
+            FaultRow(
+                fault="host-lost",
+                what="a model host is gone",
+                typed="deploy",
+                outcome="poc found: host model-2",
+                exit=0,
+                expected_exit=0,
+                users="new",
+                seconds=41.0,
+                ok=True,
+            ),
+        ),
         rates={"new.jsonl": rate(150, 6.9), "acceptance.jsonl": rate(96, 10.4), "loss.jsonl": rate(118, 8.5)},
         approvals=(
             Approval(part="first", hash="39815108fe12", covers=("build", "poc", "load"), document=approved(1, 0)),
@@ -352,6 +366,15 @@ def watch(verdict: Verdict = "pass") -> Watch:
             "memory_bandwidth_share": measured(None, "share", None, "no GPU in this fleet"),
             "cost_so_far": Figure(value=0.0015, unit="EUR", basis="assumed", source="0.087 EUR/h for 60 s"),
         },
+        judgements=(
+            Judgement(name="use", verdict="too low", figure=measured(0.1, "share"), against=measured(0.8, "share"),
+                      saving_monthly=measured(310.0, "EUR/month"), why="peak 0.2 requests/s of 2 x 1"),
+        ),
+        triggers=(
+            Trigger(name="a new certificate", verdict="met", figure=measured(12.0, "days"), threshold=30.0,
+                    why="12 days, below 30: renew"),
+        ),
+        drift=(Check(name="hosts", ok=True, detail="no change"),),
         series=(
             Series(name="requests", unit="requests/s", points=tuple((at + 5 * k, 2 + math.sin(k)) for k in range(13))),
             Series(name="p95_total_ms", unit="ms", points=tuple((at + 5 * k, 1500 + 90 * (k % 4)) for k in range(13))),

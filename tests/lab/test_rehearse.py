@@ -1,0 +1,37 @@
+"""Faults that a finished migration meets, rehearsed on it by the command that users type: `./invoke rehearse`.
+
+The others need a lab of their own: the last test here, in `./invoke test --long`.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from conftest import Lab, lab
+
+pytestmark = pytest.mark.lab
+
+
+QUICK = "model-crash,no-metrics,disk-full"
+
+
+def test_faults_on_a_migration_that_stands_end_as_documented(small: Lab) -> None:
+    if set(small.statuses().values()) != {"done"}:
+        assert small.invoke("deploy", "--load-origin").returncode == 0
+    done = small.invoke("rehearse", "--fault", QUICK, "--here", "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 0, [row for row in told["faults"] if not row["ok"]]
+    assert [row["fault"] for row in told["faults"]] == QUICK.split(",")
+    assert set(small.statuses().values()) == {"done"}
+    assert small.invoke("report").returncode == 0
+    assert "Faults rehearsed" in (small.place.folder / "report.html").read_text()
+
+
+@pytest.mark.long
+def test_all_fourteen_in_a_lab_of_their_own() -> None:
+    for made in lab("rehearsal", "demo-small"):
+        done = made.invoke("rehearse", "--fault", "all", "--json", timeout_s=3600)
+        told = json.loads(done.stdout)
+        assert done.returncode == 0, [row for row in told["faults"] if not row["ok"]]
+        assert len(told["faults"]) == 14
