@@ -124,7 +124,9 @@ class _Access:
 
 def _place(text: str) -> tuple[str, str, int, str]:
     """User, address, port and folder of `[USER@]HOST[:PORT]:/FOLDER`."""
-    found = re.fullmatch(r"\s*(?:([^@/\s]+)@)?(\[[0-9a-fA-F:.]+\]|[^@:/\s]+)(?::(\d+))?:(/.*\S)\s*", text)
+    found = re.fullmatch(
+        r"\s*(?:([^@/\s-][^@/\s]*)@)?(\[[0-9a-fA-F:.]+\]|[^@:/\s-][^@:/\s]*)(?::(\d+))?:(/.*\S)\s*", text
+    )
     if found is None:
         raise DeclarationError(
             f"{text!r} is no folder on a host",

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from inferlift import detached
 from inferlift.ledger import reading
 from inferlift.migration import status_rows
 from inferlift.place import Place
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 EVERY_S = 0.5
 LINES = 8
-STARTS_WITHIN_S = 5.0  # a run that was just started, detached, has its row soon
+STARTS_WITHIN_S = 8.0  # a run that was just started, detached, has its row soon
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,9 @@ def follow(
     show(where, run.id, tail, out, sleep)
     ended = by_id(where, run.id)
     if ended is None or ended.exit is None:
+        if (detached.look(where.folder) or {}).get("running"):
+            print("the run was killed; it is detached, and started again", file=out)
+            return follow(where, out=out, sleep=sleep, clock=clock)
         print(f"the run was killed; the same command goes on: ./{run.command}", file=out)
         return 1
     print(f"ended with {ended.exit}{': ' + ended.message if ended.message else ''}", file=out)

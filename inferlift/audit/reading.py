@@ -113,8 +113,9 @@ class Reading:
         def work(block: Block) -> _Part:
             with making:
                 wanted = block.format or chosen
-                reader = readers.setdefault(wanted, readers.get(wanted) or LineReader(wanted, zone))
-            return self._part(block, reader)
+                if wanted not in readers:
+                    readers[wanted] = LineReader(wanted, zone)
+            return self._part(block, readers[wanted])
 
         with ThreadPoolExecutor(WORKERS) as pool:
             for part in _in_order(pool, source, work):

@@ -16,7 +16,7 @@ from typing import Any
 
 from inferlift.errors import CheckFailed, DeclarationError, InferliftError, Refusal
 from inferlift.profile import ROOT
-from inferlift.rehearsal.standing import Ended, Standing, own_place
+from inferlift.rehearsal.standing import Ended, Standing, lab_only, own_place
 
 RESULTS = "rehearsal.json"  # in the migration's folder; the report shows it
 DOC = ROOT / "docs" / "faults.md"
@@ -264,7 +264,7 @@ def _standing(profile: str, here: bool, say: Callable[[str], None]) -> Standing:
     if not here:
         own, path = own_place(profile)
         return Standing(own, str(path), say)
-    lab = Standing(place(profile), profile, say)
+    lab = Standing(lab_only(place(profile)), profile, say)
     if lab.statuses()["watch"] != "done":
         raise Refusal(
             f"no finished migration of {profile} stands here",

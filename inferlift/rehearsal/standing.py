@@ -101,7 +101,7 @@ def own_place(profile: str) -> tuple[Place, Path]:
     Raises Refusal for a profile that is not of the lab."""
     from inferlift.place import place, state_folder
 
-    base = place(profile)
+    base = lab_only(place(profile))
     folder = state_folder() / "rehearsal"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     path = folder / f"{base.profile.name}-rehearsal.yaml"
@@ -114,6 +114,17 @@ def own_place(profile: str) -> tuple[Place, Path]:
         os.environ.pop("INFERLIFT_STATE")
         if before is not None:
             os.environ["INFERLIFT_STATE"] = before
+
+
+def lab_only(where: Place) -> Place:
+    """Raises Refusal for any other target: nothing is broken on purpose where somebody pays or is served."""
+    if where.profile.target != "lab" or where.profile.server.kind != "llamacpp":
+        raise Refusal(
+            "faults are rehearsed in the lab only, with llama.cpp as model server",
+            why=f"{where.profile.name} is for the target {where.profile.target}, server {where.profile.server.kind}",
+            next_command="./invoke rehearse --fault all --profile demo-small",
+        )
+    return where
 
 
 def write_profile(path: Path, base: Path, changes: dict[str, Any] | None = None) -> None:

@@ -77,9 +77,9 @@ def weights(gpu: Gpu | None, name: str | None) -> CompatCheck:
 def reader(profile: Profile) -> list[CompatCheck]:
     """Whether the server reads files of that format: llama.cpp reads GGUF and nothing else, most others no GGUF."""
     kind, name = profile.server.kind, profile.model.weight_format
-    if name is None or kind not in _table()["readers"]:
+    told, label = _table()["readers"].get(profile.server.engine), "server"
+    if name is None or told is None:
         return []
-    told, label = _table()["readers"][kind], "server"
     if name in told["reads"]:
         return [CompatCheck(name=label, verdict="pass", detail=f"{kind} reads {name}", source=told["source"])]
     step = f"use one of {', '.join(told['reads'])}, or another server.kind"

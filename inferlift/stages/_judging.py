@@ -127,7 +127,7 @@ class Judge:
         from inferlift.observe import Prometheus
 
         service, profile = self.service, self.ctx.profile
-        scrape_s = 2 if profile.target == "lab" else 15
+        scrape_s = 2 if profile.lab is not None else 15  # as configure/variables.py tells the monitor
         window = max(SCRAPES * scrape_s, math.ceil(time.time() - self._since))
         wanted = fleet_gates(profile, window, minimum=max(1, profile.switch.min_samples // 2))
         time.sleep(scrape_s)  # what was just sent is in the next scrape

@@ -11,7 +11,7 @@ from inferlift import ssh
 from inferlift.artifacts import Artifact, Check, Cutover, ParityCase, SwitchStep, World
 from inferlift.errors import CheckFailed, Held, InferliftError, Refusal, Retryable
 from inferlift.ledger import Intent, now
-from inferlift.stages import _fleet, _guarding, _notice, _old_side, _users
+from inferlift.stages import _fleet, _guarding, _moving, _notice, _old_side, _users
 from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Settled, Stage, all_back
 
@@ -98,7 +98,7 @@ class SwitchStage(Stage):
             old_side=None if outcome.rolled_back else _who_is_left(ctx, world, left_at(ctx)),
         )  # fmt: skip
         if outcome.rolled_back:
-            _fleet.thaw(ctx)
+            _moving.thaw(ctx)
             ctx.ledger.set_document("rolled_back", cutover)
             # a plain deploy does not move users again into what has just failed them
             ctx.ledger.set_document(

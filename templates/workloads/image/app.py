@@ -37,6 +37,7 @@ BLANK = "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAAAAAA6mKC9AAAAD0lEQVR42mNoQAMMI1sAAAU
 @dataclass(frozen=True)
 class Settings:
     upstream: str  # UPSTREAM_URL: the model server
+    metrics: str  # UPSTREAM_METRICS_URL: its figures; empty: none
     model: str  # MODEL: its name there
     key: str | None  # APP_KEY_FILE: callers must present it as a bearer token
     host: str  # APP_HOST
@@ -54,6 +55,7 @@ class Settings:
         key = env.get("APP_KEY_FILE")
         return cls(
             upstream=env.get("UPSTREAM_URL", "http://127.0.0.1:8000").rstrip("/"),
+            metrics=env.get("UPSTREAM_METRICS_URL", "http://127.0.0.1:8002/metrics"),
             model=env.get("MODEL", "model"),
             key=Path(key).read_text().strip() if key else None,
             host=env.get("APP_HOST", "127.0.0.1"),
@@ -179,6 +181,10 @@ class App:
             ready = f"{self.settings.upstream}/v2/models/{self.settings.model}/ready"
             async with self.http.get(ready, timeout=aiohttp.ClientTimeout(total=3)) as answer:
                 up = int(answer.status == 200)
+        theirs = ""
+        with suppress(aiohttp.ClientError, TimeoutError, ValueError):
+            async with self.http.get(self.settings.metrics, timeout=aiohttp.ClientTimeout(total=3)) as answer:
+                theirs = await answer.text() if answer.status == 200 else ""
         lines = ["# TYPE app_upstream_up gauge", f"app_upstream_up {up}"]
         lines += ["# TYPE app_kinds gauge", f"app_kinds {len(self.kinds.patterns())}"]
         lines += ["# TYPE app_requests_total counter"]
@@ -188,7 +194,7 @@ class App:
         lines += [f'app_request_seconds_bucket{{le="{b}"}} {self.times[i]:.0f}' for i, b in enumerate(BUCKETS_S)]
         lines += [f'app_request_seconds_bucket{{le="+Inf"}} {self.times[-2]:.0f}']
         lines += [f"app_request_seconds_count {self.times[-2]:.0f}", f"app_request_seconds_sum {self.times[-1]:.6f}"]
-        return web.Response(text="\n".join(lines) + "\n", content_type="text/plain")
+        return web.Response(text="\n".join(lines) + "\n" + theirs, content_type="text/plain")
 
     def _observe(self, seconds: float) -> None:
         for place, bound in enumerate(BUCKETS_S):

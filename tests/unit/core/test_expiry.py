@@ -15,7 +15,7 @@ from inferlift.artifacts import Check, DesiredFleet, ParityCase
 from inferlift.declaration import load
 from inferlift.errors import CheckFailed, Refusal
 from inferlift.profile import ROOT
-from inferlift.stages import _fleet, _users
+from inferlift.stages import _fleet, _guarding, _users
 from inferlift.stages.switch import SwitchStage
 
 pytestmark = pytest.mark.usefixtures("as_root")
@@ -94,6 +94,8 @@ def steps(ctx, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(_fleet, "current", lambda ctx: service)
     monkeypatch.setattr(_fleet, "lift_expiry", lambda ctx: done.append("lift"))
     monkeypatch.setattr(_users, "running", lambda *_: nullcontext())
+    monkeypatch.setattr(SwitchStage, "_hold_after_guard", lambda *_: None)
+    monkeypatch.setattr(_guarding, "ensure", lambda *_: _guarding.Guarded(why="nobody is there in a test"))
     monkeypatch.setattr(SwitchStage, "_switch", first_write)
     return done
 

@@ -11,7 +11,7 @@ from inferlift import migration, transfer
 from inferlift.artifacts import Status, Transfer
 from inferlift.errors import CheckFailed, Held, Refusal
 from inferlift.profile.hosting import Data
-from inferlift.stages import _fleet
+from inferlift.stages import _fleet, _moving
 from inferlift.stages.base import Options
 from inferlift.stages.migrate import MigrateStage
 
@@ -27,7 +27,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     host = SimpleNamespace(name="model-1", role="model")
     world = SimpleNamespace(origin="origin", data_path="/srv/old")
     fleet = SimpleNamespace(by_role=lambda role: (host,))
-    monkeypatch.setattr(_fleet.ssh, "run", lambda host, command, **_: seen.append(command))
+    monkeypatch.setattr(_moving.ssh, "run", lambda host, command, **_: seen.append(command))
     monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=fleet))
     monkeypatch.setattr(migration.Context, "need", lambda ctx, stage, model: world)
 
@@ -78,7 +78,7 @@ def test_a_copy_that_fails_or_is_killed_lets_it_go(where: Any, ran: list[str], m
         with pytest.raises(CheckFailed):
             MigrateStage().run(_with(ctx, **FREEZE))
         assert ran[-1] == "let-write"
-        _fleet.freeze(ctx)  # and a kill here
+        _moving.freeze(ctx)  # and a kill here
         assert MigrateStage().settle(ctx, SimpleNamespace()) == "absent"  # type: ignore[arg-type]
         assert ran[-2:] == ["stop-writes", "let-write"]
 

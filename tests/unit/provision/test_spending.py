@@ -58,6 +58,8 @@ def test_a_document_is_the_targets_own() -> None:
         "1 gateway host, 1 CPU each", "3 model hosts, 0.7 CPU each", "1 monitor host, 0.5 CPU each",
     ]  # fmt: skip
     assert documents.in_words(document("multimodal"), Path())[1] == "2 model hosts, p5.4xlarge on-demand in eu-north-1"
-    assert documents.in_words(document("multimodal"), Path())[-1].startswith("AWS itself takes them away after 72 hours")
+    assert documents.in_words(document("multimodal"), Path())[-1].startswith(
+        "AWS itself takes them away after 72 hours"
+    )
     (queue,) = documents.in_words(document("batch"), Path())
     assert queue.startswith("a queue on at most 48 spot vCPUs (c7i.4xlarge, ")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inferlift.errors import CheckFailed, DeclarationError, Retryable
+from inferlift.errors import CheckFailed, DeclarationError, Refusal, Retryable
 from inferlift.profile import ROOT
 from inferlift.rehearsal import run
 from inferlift.rehearsal.faults import FAULTS
@@ -130,3 +130,12 @@ def test_the_rehearsals_lab_is_its_own(tmp_path: Path, monkeypatch: pytest.Monke
     assert own.folder != users.folder
     assert path.is_relative_to(tmp_path)
     assert not list((ROOT / "profiles").glob("*rehearsal*"))
+
+
+@pytest.mark.parametrize("profile", ["demo-aws", "on-prem"])
+def test_nothing_is_broken_on_purpose_outside_of_the_lab(profile: str) -> None:
+    from inferlift.place import place
+    from inferlift.rehearsal.standing import lab_only
+
+    with pytest.raises(Refusal, match="in the lab only"):
+        lab_only(place(profile, planning=True))

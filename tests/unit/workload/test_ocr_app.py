@@ -44,6 +44,9 @@ class StandIn:
     def __init__(self) -> None:
         self.status, self.text, self.error, self.asked = 200, "Invoice 2026-118", "", 0
 
+    async def figures(self, _: web.Request) -> web.Response:
+        return web.Response(text="nv_inference_count 7\n")
+
     async def infer(self, request: web.Request) -> web.Response:
         self.asked += 1
         if self.status != 200:
@@ -56,10 +59,11 @@ class StandIn:
 async def served(data: Path, upstream: str | None = None) -> AsyncIterator[tuple[Any, StandIn]]:
     stand_in = StandIn()
     application = web.Application()
-    application.add_routes([web.post("/v2/models/model/infer", stand_in.infer)])
+    application.add_routes([web.post("/v2/models/model/infer", stand_in.infer), web.get("/metrics", stand_in.figures)])
     async with TestServer(application) as server:
         settings = ocr.Settings(
-            upstream=upstream or str(server.make_url("")).rstrip("/"), model="model", key=KEY, host="127.0.0.1",
+            upstream=upstream or str(server.make_url("")).rstrip("/"), metrics=str(server.make_url("/metrics")),
+            model="model", key=KEY, host="127.0.0.1",
             port=0, tls_cert=None, tls_key=None, data=data, timeout_s=5, lame_duck_s=0, drain_s=0, max_body=65536,
         )  # fmt: skip
         async with TestClient(TestServer(ocr.App(settings).application())) as client:
@@ -133,4 +137,5 @@ async def test_without_a_model_server_it_is_502_and_unhealthy(tmp_path: Path) ->
         metrics = await client.get("/metrics", headers=headers())
         text = await metrics.text()
     assert "app_upstream_up 0" in text
+    assert "nv_inference_count 7" in text
     assert 'app_requests_total{status="502"} 1' in text
