@@ -15,7 +15,7 @@ from inferlift.stages._common import protocol, quality_cases, questions
 from inferlift.stages.base import Context
 
 COMPARED = 8  # requests to each side at the first look
-SLOWER = 1.5  # times the old side's P95 that the new one's may be at the first look
+SLOWER = 1.5  # times the old side's median that the new one's may be at the first look
 CLIENTS, CLIENT_S = 3, 30.0  # requests by name at a look where no users of ours are sent, seconds for each
 SCRAPES = 5  # of Prometheus that a window must hold
 SURE = 0.01  # a quality sample fails when one as bad is rarer than this on a side that meets the target
@@ -66,9 +66,9 @@ class Judge:
 
         was = self._sent(_fleet.origin_target(self.ctx), COMPARED, 1, "old side", "switch-old")
         is_now = self._sent(_fleet.target_of(self.ctx, self.service), COMPARED, 1, "new side", "switch-new")
-        name, source = "new side P95 against the old side", f"{COMPARED} requests to each side"
-        # a load run tells no percentile of so few: here both sides have the same few
-        before, after = quantile(was.latencies_ms, 0.95), quantile(is_now.latencies_ms, 0.95)
+        name, source = "new side median against the old side", f"{COMPARED} requests to each side"
+        # so few have no P95 worth the name, and a busy moment must not undo a switch
+        before, after = quantile(was.latencies_ms, 0.5), quantile(is_now.latencies_ms, 0.5)
         if before is None:
             return (no_data(name, source, "the old side answered none of them well"),)
         limit = max(SLOWER * before, before + MARGIN_MS)

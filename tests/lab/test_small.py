@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -218,8 +220,16 @@ def test_the_old_side_is_taken_away_only_when_it_is_quiet_and_the_way_back_start
         route=world.contract.routes[0].path, key_header=world.contract.key_header, key=world.contract.key,
         extra_headers={"User-Agent": "old-app/1.0"},
     )  # fmt: skip
-    assert probe.once(stubborn, timeout_s=30).ok
-    refused = moved.invoke("decommission", "--apply")
+    with ThreadPoolExecutor(1) as pool:  # it asks on and on, so that it is seen whenever the log is read
+        stop = threading.Event()
+        asking = pool.submit(
+            lambda: [probe.once(stubborn, timeout_s=30).ok for _ in iter(lambda: stop.wait(0.3), True)]
+        )
+        try:
+            refused = moved.invoke("decommission", "--apply")
+        finally:
+            stop.set()
+        assert all(asking.result())
     assert refused.returncode == 2
     assert "(old-app/1.0)" in refused.stderr
     time.sleep(moved.place.profile.operations.quiet_s + 1)
