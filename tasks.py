@@ -561,7 +561,7 @@ def rollback(
 
     def work() -> int:
         from inferlift.alone import switch_alone
-        from inferlift.commands import rollback as run
+        from inferlift.steering import rollback as run
 
         _needs(
             "name", name, "old", "new", "dns", "log", "authority", "resolver", "dns-port", "owner", "json", "restore"
@@ -599,7 +599,7 @@ def decommission(
     """The end of the old side, offered once its own log is quiet; shown first, and taken back with --undo."""
 
     def work() -> int:
-        from inferlift.commands import decommission as run
+        from inferlift.steering import decommission as run
 
         return run(profile, apply=apply, undo=undo, as_json=json, verbose=verbose)
 
@@ -719,14 +719,21 @@ def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, 
     _guard(work)
 
 
-@task(positional=["name"], help={"name": "deploy, sizing, load, audit, aws, hosts, switch or watch", **_JSON})
-def bench(c: Context, name: str, json: bool = False) -> None:
+@task(
+    positional=["name"],
+    help={
+        "name": "deploy, sizing, load, audit, aws, hosts, switch or watch",
+        **_JSON,
+        "soak": "with load: instead, 1,000,001 requests counted and ten minutes of soak",
+    },
+)
+def bench(c: Context, name: str, json: bool = False, soak: bool = False) -> None:
     """Measure what the project promises, with its peers in the same run."""
 
     def work() -> int:
         from inferlift.development import bench as run
 
-        return run(ROOT, name, as_json=json)
+        return run(ROOT, name, as_json=json, soak=soak)
 
     _guard(work)
 

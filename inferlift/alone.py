@@ -29,6 +29,10 @@ def load_urls(urls: list[str], *, as_json: bool = False, **given: Any) -> int:
     from inferlift.load.options import asked
     from inferlift.load.standalone import standalone
 
+    typed = {word.partition("=")[0] for word in sys.argv}
+    for name in ("users", "rate", "knee", "idle", "deadline", "p95-ttft", "p95-total", "workers"):
+        if f"--{name}" in typed and given.get(name.replace("-", "_")) == 0:
+            raise DeclarationError(f"--{name} is above zero", why="leave it out where it is not wanted")
     reference = str(given.get("key") or "")
     if reference.startswith("file:"):
         given["key"] = f"file:{callers(reference.removeprefix('file:'))}"

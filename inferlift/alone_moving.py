@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import re
@@ -75,7 +74,7 @@ def copy_folder(
     if limit_mb_per_s < 0:
         raise DeclarationError("--limit is below 0", why="expected megabytes a second, 0 for no limit")
     folder = state_folder() / "alone" / hashlib.sha256(f"{source} {to}".encode()).hexdigest()[:12]
-    access = _Access(Path(key or "~/.ssh/id_ed25519").expanduser(), Path(known_hosts or "~/.ssh/known_hosts"), folder)
+    origin = None if "://" in source else _place(source)
     places = [_place(part) for part in to.split(",") if part.strip()]
     if len({path for _, _, _, path in places}) != 1:
         raise DeclarationError(
@@ -83,14 +82,14 @@ def copy_folder(
             why=f"given: {to or 'nothing'}",
             next_command="--to root@HOST:/srv/data,root@OTHER:/srv/data",
         )
+    access = _Access(Path(key or "~/.ssh/id_ed25519").expanduser(), Path(known_hosts or "~/.ssh/known_hosts"), folder)
     hosts = [access.host(f"host-{n}", *place) for n, place in enumerate(places, start=1)]
     limit = round(limit_mb_per_s * 1e6 / 1024) or None
     destination = places[0][3]
-    if "://" in source:
+    if origin is None:
         done = transfer.copy_s3(source, hosts, destination, folder, _say, limit)
     else:
-        there = _place(source)
-        done = transfer.copy(access.host("source", *there), there[3], hosts, destination, folder, _say, limit)
+        done = transfer.copy(access.host("source", *origin), origin[3], hosts, destination, folder, _say, limit)
     figures: dict[str, float | None] = {"files": done.files, "bytes": done.bytes, "passes": len(done.passes),
                "sent_bytes": sum(p.bytes_sent for p in done.passes)}  # fmt: skip
     return _told(as_json, "equal", figures, [c.name for c in done.checks] + [f"manifest {done.manifest}"])
@@ -125,7 +124,9 @@ class _Access:
 
 def _place(text: str) -> tuple[str, str, int, str]:
     """User, address, port and folder of `[USER@]HOST[:PORT]:/FOLDER`."""
-    found = re.fullmatch(r"\s*(?:([^@/\s]+)@)?(\[[0-9a-fA-F:.]+\]|[^@:/\s]+)(?::(\d+))?:(/.*\S)\s*", text)
+    found = re.fullmatch(
+        r"\s*(?:([^@/\s-][^@/\s]*)@)?(\[[0-9a-fA-F:.]+\]|[^@:/\s-][^@:/\s]*)(?::(\d+))?:(/.*\S)\s*", text
+    )
     if found is None:
         raise DeclarationError(
             f"{text!r} is no folder on a host",
@@ -148,12 +149,7 @@ def _dockerfile(given: str) -> Path:
 def _push(image: Image, address: str, user: str, password: str, ca: str) -> Pushed:
     from inferlift.images import registry
 
-    found = re.fullmatch(r"(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?(?:/.*)?", address)
-    if found and not user:
-        there = dataclasses.replace(registry.ecr(found[2], found[1]), address=address)
-        registry.ensure_repository(there, image.name, found[2])
-    else:
-        there = registry.Registry(address, user, password, ca=str(callers(ca)) if ca else None)
+    there = registry.at(address, user, password, str(callers(ca)) if ca else None, name=image.name)
     return registry.push(image, there, _say)
 
 

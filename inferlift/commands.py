@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from inferlift import steering
 from inferlift.artifacts import Evidence, Sizing
 from inferlift.detached import told
 from inferlift.errors import DeclarationError, InferliftError, Refusal
-from inferlift.ledger import Ledger, connect, now, reading, write_atomically
+from inferlift.ledger import now, write_atomically
 from inferlift.migration import advance, looking, session, stages, status_rows
 from inferlift.migration import deploy as run_stages
 from inferlift.place import Place, callers, deployable, place
@@ -34,10 +35,11 @@ def deploy(
     detach: bool = False,
     verbose: bool = False,
 ) -> int:
-    from inferlift import lockfile
+    from inferlift import lockfile, provision
     from inferlift.plan import approver
 
     where = place(profile, target)
+    provision.ready(where.profile)
     given = None if locked is None else callers(locked).resolve()
     if given is not None:
         lockfile.read(given)
@@ -49,7 +51,7 @@ def deploy(
         words = [word for name, value in typed.items() if value for word in (name, value)]
         given_flags = (("--ask", ask), ("--load-origin", load_origin), ("--verbose", verbose))
         words += [name for name, given_ in given_flags if given_]
-        return _detached(where, ["deploy", "--profile", profile, *words])
+        return steering.detached(where, ["deploy", "--profile", profile, *words])
     with session(where, " ".join(["deploy --profile", profile, *flags]), options=options, verbose=verbose) as ctx:
         if given is not None:
             lockfile.enforce(ctx, given)
@@ -66,19 +68,6 @@ def deploy(
         if given is not None:
             lockfile.enforce_resolved(ctx, given)
         ctx.progress.note(f"report    {page}")
-    return 0
-
-
-def _detached(where: Place, words: list[str]) -> int:
-    """The same command without the terminal; what is wrong from the start is told here."""
-    from inferlift import detached
-
-    ended = detached.start(where.folder, words)
-    if ended:
-        print((where.folder / detached.LOG).read_text(encoding="utf-8", errors="replace")[-2000:], file=sys.stderr)
-        return ended
-    print(detached.told(where.folder) or "it has begun")
-    print(f"next: ./invoke status --profile {where.profile.name}")
     return 0
 
 
@@ -187,14 +176,21 @@ def plan(profile: str, target: str | None = None, *, as_json: bool = False) -> i
     from inferlift.plan import show
 
     where = place(profile, target, planning=True)
-    if where.profile.target != "aws":  # there a plan says what a fleet would be, also of what cannot be moved yet
+    refused = None
+    try:
         deployable(where.profile, profile)
+    except DeclarationError as error:
+        if where.profile.target != "aws":
+            raise
+        refused = error  # there a plan says what a fleet would be, also of what cannot be moved yet
     with looking(where, f"plan --profile {profile}") as ctx:
         lines, document = show(ctx)
         if as_json:
             print(json.dumps({"ok": True, "verdict": document["verdict"], "figures": _numbers(ctx), "plan": document}))
         else:
             print("\n".join(lines))
+            if refused is not None:
+                print(f"deploy    refused: {refused.what}; {refused.why}")
     return 0
 
 
@@ -206,7 +202,7 @@ def approve(profile: str, reason: str) -> int:
             why="it stands in the report beside the verdict it overrules",
             next_command=f"./invoke approve --profile {profile} --reason '...'",
         )
-    if approve_step(where.folder, reason):
+    if steering.approve_step(where.folder, reason):
         print("approved; the switch that waits goes on by itself, or with ./invoke deploy --profile " + profile)
         return 0
     with session(where, f"approve --profile {profile}") as ctx:
@@ -225,21 +221,6 @@ def approve(profile: str, reason: str) -> int:
         ctx.ledger.drop_document("held")
     print(f"approved {held['stage']}; go on with ./invoke deploy --profile {profile}")
     return 0
-
-
-def approve_step(folder: Path, reason: str) -> bool:
-    """A switch that waits for the approval of its next step holds the ledger's lock: it is told by one document."""
-    with reading(folder) as ledger:
-        waiting = ledger.document("waiting") if ledger else None
-    if waiting is None:
-        return False
-    db = connect(folder)
-    try:
-        given = {"attempt": waiting["attempt"], "weight": waiting["weight"], "reason": reason, "at": now()}
-        Ledger(folder, db, "approve").set_document("step_approved", given)
-    finally:
-        db.close()
-    return True
 
 
 def status(profile: str, *, as_json: bool = False, follow: bool = False, drift: bool = False) -> int:
@@ -309,59 +290,22 @@ def diff(profile: str, a: str, b: str) -> int:
     return 0
 
 
-def decommission(profile: str, *, apply: bool, undo: bool, as_json: bool, verbose: bool = False) -> int:
-    """The end of the old side: shown, done with `apply`, taken back with `undo`."""
-    from inferlift import decommission as end
-
-    if apply and undo:
-        raise DeclarationError("--apply and --undo are opposites", next_command="give one of them")
-    name = f"decommission --profile {profile}"
-    with session(place(profile), name, verbose=verbose) as ctx:
-        if undo:
-            was = end.undo(ctx)
-            write_report(ctx)
-            print(
-                "the old side runs again and answers: it is the way back" if was else "the old side was not taken away"
-            )
-            return 0
-        seen, steps = end.decommission(ctx, apply=apply)
-        write_report(ctx)
-    verdict = "done" if apply or seen is None else "offered"
-    if as_json:
-        figures = {"quiet_window_s": seen.window_s if seen else None, "clients": len(seen.clients) if seen else None}
-        rows = [{"do": s.text, "back": s.back} for s in steps]
-        print(finite_json({"ok": True, "verdict": verdict, "figures": figures, "steps": rows}))
-        return 0
-    print(f"the old side: {seen.why}" if seen else "the old side was taken away before")
-    for number, step in enumerate(steps, 1):
-        print(f"{number}. {step.text}\n   back: {step.back}")
-    if verdict == "offered":
-        print(f"nothing was done; next: ./invoke {name} --apply")
-    else:
-        print(f"done; back: ./invoke {name} --undo, or ./invoke rollback --profile {profile} (users too)")
-    return 0
-
-
-def rollback(profile: str, *, verbose: bool = False) -> int:
-    from inferlift.teardown import rollback as back
-
-    with session(place(profile), f"rollback --profile {profile}", verbose=verbose) as ctx:
-        seconds = back(ctx)
-        write_report(ctx)
-    print(f"all users are on the old side; authority and resolver said so after {seconds:.1f} s")
-    print(f"next: ./invoke switch --profile {profile} (move users again), or ./invoke destroy --profile {profile}")
-    return 0
-
-
 def destroy(profile: str, *, delete_data: bool = False, verbose: bool = False) -> int:
+    from inferlift import provision
     from inferlift.teardown import destroy as remove
 
-    with session(place(profile), f"destroy --profile {profile}", verbose=verbose) as ctx:
-        return _left(
-            remove(ctx, delete_data=delete_data),
-            "the fleet",
-            f"./invoke lab down --profile {profile} (the old world too)",
-        )
+    where = place(profile)
+    then = f"./invoke lab down --profile {profile} (the old world too)"
+    if where.profile.lab is None:
+        then = f"./invoke deploy --profile {profile} (all of it anew)"
+    with session(where, f"destroy --profile {profile}", verbose=verbose) as ctx:
+        left = remove(ctx, delete_data=delete_data)
+        held = [] if left or delete_data else provision.kept(f"{where.owner}/fleet", ctx.folder)
+        if held:
+            told = "".join(f"\n  {line}" for line in held)
+            print(f"kept, since it holds data:{told}")
+            then = f"./invoke destroy --profile {profile} --delete-data (that too), or {then}"
+        return _left(left, "the fleet, but for that," if held else "the fleet", then)
 
 
 def lab(action: str, profile: str, *, verbose: bool = False) -> int:

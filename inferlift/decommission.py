@@ -18,7 +18,7 @@ from inferlift.ledger import now
 from inferlift.stages import _fleet, _guarding, _old_side
 from inferlift.stages.base import Context
 from inferlift.stages.switch import SwitchStage, left_at
-from inferlift.stages.world import SERVICES
+from inferlift.stages.world import origin_services
 
 DOCUMENT = "decommissioned"
 MOST_NAMED = 10  # clients that a refusal lists
@@ -75,7 +75,7 @@ def steps(ctx: Context) -> list[Step]:
     """What is done to the old side, in this order."""
     world = ctx.need("world", World)
     monitors = _fleet.current(ctx).fleet.by_role("monitor")
-    units = " ".join(SERVICES["origin"])
+    units = " ".join(origin_services(ctx))
     host = f"{world.origin.user}@{world.origin.address}"
     found = [
         Step(
@@ -123,7 +123,7 @@ def undo(ctx: Context, *, wait_s: float = 90) -> bool:
         return False
     world = ctx.need("world", World)
     if ctx.profile.target == "lab":
-        ssh.run(world.origin, f"systemctl enable --now {' '.join(SERVICES['origin'])}")
+        ssh.run(world.origin, f"systemctl enable --now {' '.join(origin_services(ctx))}")
     target: Any = _fleet.origin_target(ctx)
     bad = [c for c in probe.complete(target, 2, ctx.say, wait_s=wait_s) if not c.ok]
     if bad:

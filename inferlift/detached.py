@@ -24,7 +24,7 @@ from inferlift.profile import ROOT
 FILE, LOG = "detached.json", "detached.log"
 TRIES = 5  # starts in all: what is killed more often than that is killed by something that a start does not cure
 PAUSE_S = 5.0
-FIRST_S = 3.0  # what is wrong from the start is told on the terminal
+FIRST_S = 20.0  # what is wrong from the start is told on the terminal: until it holds the ledger, at most so long
 
 
 def start(folder: Path, words: Sequence[str]) -> int | None:
@@ -49,10 +49,21 @@ def start(folder: Path, words: Sequence[str]) -> int | None:
         )  # fmt: skip
     finally:
         os.close(log)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        child.wait(FIRST_S)
-        return child.returncode
+    until = time.monotonic() + FIRST_S
+    while time.monotonic() < until and not _works(folder):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(0.2)
+            return child.returncode
     return None
+
+
+def _works(folder: Path) -> bool:
+    """Does the run itself hold the migration's lock by now?"""
+    try:
+        held = json.loads((folder / "lock").read_text(encoding="utf-8"))["pid"]
+        return bool(held == json.loads((folder / FILE).read_text(encoding="utf-8"))["child"])
+    except (OSError, ValueError, LookupError, TypeError):
+        return False
 
 
 def look(folder: Path) -> dict[str, Any] | None:
@@ -100,8 +111,8 @@ def main(argv: Sequence[str]) -> int:
     code = 130
     while state["starts"] < TRIES and not stopped:
         state["starts"] += 1
-        write_atomically(folder / FILE, json.dumps(state))
         child = subprocess.Popen([sys.executable, "-m", "inferlift", *words], cwd=ROOT, stdin=subprocess.DEVNULL)
+        write_atomically(folder / FILE, json.dumps({**state, "child": child.pid}))
         code = child.wait()
         if code >= 0:
             break

@@ -68,7 +68,7 @@ def test(root: Path, *, unit: bool = False, lab: bool = False, long: bool = Fals
 BENCHES = ("deploy", "sizing", "load", "audit", "aws", "hosts", "switch", "watch")
 
 
-def bench(root: Path, name: str, *, as_json: bool = False) -> int:
+def bench(root: Path, name: str, *, as_json: bool = False, soak: bool = False) -> int:
     """The bench's exit code: 0 where every bound was kept. Each module of inferlift/bench has `run(root, as_json=)`."""
     if name not in BENCHES:
         near = difflib.get_close_matches(name, BENCHES, 1)
@@ -78,7 +78,9 @@ def bench(root: Path, name: str, *, as_json: bool = False) -> int:
             next_command=f"./invoke bench {near[0] if near else 'deploy'}",
         )
     module = importlib.import_module(f"inferlift.bench.{name}")
-    return int(module.run(root, as_json=as_json))
+    if soak and name != "load":
+        raise DeclarationError("--soak is for the bench of the load test", next_command="./invoke bench load --soak")
+    return int(module.run(root, as_json=as_json, **({"soak": True} if soak else {})))
 
 
 def _pytest(root: Path, arguments: list[str]) -> int:

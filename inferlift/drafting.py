@@ -38,6 +38,7 @@ class Question:
     unless: str | None = None
     tasks: tuple[str, ...] = ()
     quiet: bool = False
+    of_file: bool = False  # the default is what the model's own file says
 
 
 @dataclass(frozen=True)
@@ -216,8 +217,9 @@ def _with_default(question: Question, lines: Mapping[str, Line], known: Mapping[
     """The question with what holds where nobody answers: by the model's own file, the task, the target."""
     default = question.default
     if question.key in ("task", "model.name"):
-        default = known.get(question.key.rpartition(".")[2], default)
-    elif question.key == "server.kind" and lines["target"].text == "lab":
+        name = question.key.rpartition(".")[2]
+        return replace(question, default=known.get(name, default), of_file=name in known)
+    if question.key == "server.kind" and lines["target"].text == "lab":
         default = "llamacpp"
     elif question.defaults:
         default = question.defaults.get(lines["task"].text, default)
@@ -274,7 +276,8 @@ def _assumed(question: Question) -> Line:
     if question.default is None:
         part = profile_schema.at(tuple(question.key.split(".")))
         return Line(_text(part.get("default")), question.ask, question.ask, commented=True)
-    note = "" if not question.default else question.ask if question.quiet else "assumed: no answer was given"
+    assumed = "by the model's own file" if question.of_file else "assumed: no answer was given"
+    note = "" if not question.default else question.ask if question.quiet else assumed
     return Line(_text(_value(question.key, question.default) if question.default else ""), question.ask, note)
 
 

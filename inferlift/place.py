@@ -68,10 +68,10 @@ def deployable(profile: Profile, name: str) -> None:
             why="what is written on the old side during the switch would be lost on the new one",
             next_command="declare data.freeze and data.thaw (docs/images.md), or data.state: read-only",
         )
-    if profile.task != "chat":
+    if profile.task not in ("chat", "image"):
         raise DeclarationError(
             f"the task {profile.task} can be planned, not yet deployed",
-            why="the lab's old world is a chat service",
+            why="the lab's old worlds are a chat service and an image service",
             next_command=f"{plan}, or ./invoke deploy --profile demo",
         )
 

@@ -8,28 +8,22 @@ import subprocess
 from pathlib import Path
 
 from inferlift import process
-from inferlift.artifacts import Host
+from inferlift.artifacts import Host, Jump
 from inferlift.errors import Retryable
+
+JUMP = "jump"  # what the jump host is called in its own config file
 
 
 def known_hosts(host: Host) -> Path:
     """A known_hosts file that holds just this host's pinned key; written once, named by its content."""
-    name = host.address if host.ssh_port == 22 else f"[{host.address}]:{host.ssh_port}"
-    line = f"{name} {host.host_key}\n"
-    folder = Path(host.ssh_key).parent / "known_hosts"
-    folder.mkdir(exist_ok=True, mode=0o700)
-    path = folder / hashlib.sha256(line.encode()).hexdigest()[:16]
-    if not path.exists():
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(line)
-        temporary.rename(path)
-    return path
+    return _written(host, _known(host))
 
 
 def options(host: Host) -> list[str]:
     """Options for ssh, scp and rsync -e: our key, the pinned host key, no agent, no config of the user's."""
+    way = ["-F", "/dev/null"] if host.jump is None else ["-F", str(_jump_config(host, host.jump)), "-J", JUMP]
     return [
-        "-F", "/dev/null",
+        *way,
         "-i", host.ssh_key,
         "-o", "IdentitiesOnly=yes",
         "-o", "BatchMode=yes",
@@ -39,6 +33,34 @@ def options(host: Host) -> list[str]:
         "-o", "ConnectTimeout=10",
         "-o", "LogLevel=ERROR",
     ]  # fmt: skip
+
+
+def _jump_config(host: Host, jump: Jump) -> Path:
+    """The way to the jump host as a file: ssh hands its own options on to the jump by no other means."""
+    return _written(
+        host,
+        f"Host {JUMP}\n"
+        f"  HostName {jump.address}\n  Port {jump.ssh_port}\n  User {jump.user}\n"
+        f"  IdentityFile {host.ssh_key}\n  IdentitiesOnly yes\n  BatchMode yes\n  StrictHostKeyChecking yes\n"
+        f"  UserKnownHostsFile {_written(host, _known(jump))}\n  GlobalKnownHostsFile /dev/null\n"
+        "  ConnectTimeout 10\n  LogLevel ERROR\n",
+    )
+
+
+def _known(host: Host | Jump) -> str:
+    name = host.address if host.ssh_port == 22 else f"[{host.address}]:{host.ssh_port}"
+    return f"{name} {host.host_key}\n"
+
+
+def _written(host: Host, text: str) -> Path:
+    folder = Path(host.ssh_key).parent / "known_hosts"
+    folder.mkdir(exist_ok=True, mode=0o700)
+    path = folder / hashlib.sha256(text.encode()).hexdigest()[:16]
+    if not path.exists():
+        temporary = path.with_suffix(f".{os.getpid()}")
+        temporary.write_text(text)
+        temporary.rename(path)
+    return path
 
 
 def argv(host: Host, command: str) -> list[str]:

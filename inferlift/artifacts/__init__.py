@@ -21,6 +21,7 @@ from inferlift.artifacts.cutover import (
 from inferlift.artifacts.evidence import Evidence, LogQuality, Percentiles, RouteFigures, TrafficShape, Trigger
 from inferlift.artifacts.fleet import (
     Configured,
+    Delivered,
     DesiredFleet,
     Endpoint,
     Fleet,
@@ -42,7 +43,7 @@ from inferlift.artifacts.planning import (
     TimelineStep,
 )
 from inferlift.artifacts.sizing import Alternative, Memory, Offer, OfferResult, Serving, Sizing, Unreachable
-from inferlift.artifacts.world import Contract, Host, Route, World
+from inferlift.artifacts.world import Contract, Host, Jump, Route, World
 
 __all__ = [
     "Alternative",
@@ -59,6 +60,7 @@ __all__ = [
     "Costs",
     "Counts",
     "Cutover",
+    "Delivered",
     "DesiredFleet",
     "Endpoint",
     "Evidence",
@@ -72,6 +74,7 @@ __all__ = [
     "Interval",
     "ItemRate",
     "Judgement",
+    "Jump",
     "LineChange",
     "LoadRun",
     "LogQuality",

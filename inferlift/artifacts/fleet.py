@@ -34,6 +34,15 @@ class Images(Artifact):
     images: tuple[Image, ...]
 
 
+class Delivered(Artifact):
+    """The image in a registry, and on the model hosts before it is started."""
+
+    reference: str  # HOST/REPOSITORY@sha256:...
+    bytes_sent: int
+    seconds: float
+    checks: tuple[Check, ...]  # one a host: its digest, and how long it took
+
+
 class HostGroup(Artifact):
     role: Literal["gateway", "model", "monitor"]
     count: int = Field(ge=0)

@@ -91,6 +91,7 @@ class LoadRun(Artifact):
     body: Any = None  # of the first request, as it went out
     failures: dict[str, tuple[str, ...]] = Field(default_factory=dict)  # class of error -> its first details
     workers: int | None = None  # Locust workers that sent; None: this process
+    starved: int = 0  # of the connect errors: requests for which the client's own machine had no socket
     behind: str = ""  # why an open loop's rate was not kept up; empty: it was, or there was none
     prefix_cache: str = ""  # what a server's cache of prompt beginnings can have done to the figures
 

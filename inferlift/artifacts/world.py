@@ -27,6 +27,15 @@ class Contract(Artifact):
     max_body_bytes: int = 65536
 
 
+class Jump(Artifact):
+    """The host that SSH goes through where another is not reached directly; the same key opens it."""
+
+    address: str
+    host_key: str  # pinned, as a host's own
+    user: str = "root"
+    ssh_port: int = 22
+
+
 class Host(Artifact):
     """A machine that Ansible reaches over SSH. `expected` is hardware the plan counts on, checked by validators."""
 
@@ -41,6 +50,7 @@ class Host(Artifact):
     cpus: float | None = None
     memory_bytes: int | None = None
     gpu: str | None = None
+    jump: Jump | None = None  # None: reached directly
     container: str | None = None  # podman id in the lab, instance id on a cloud, machine:ID of an own host
 
 

@@ -228,8 +228,11 @@ def _hours(rows: pl.DataFrame, reading: Reading, routes: Sequence[RouteFigures])
     none = figures.percentiles(pl.Series([], dtype=pl.Int64), "total")
     latency = figures.by_group(group.filter(mask), rows["duration"].filter(mask), "total") if mask.any() else {}
     sent: dict[int, int] = {}
+    known = set(counts["group"].to_list())
     for at, bytes_ in _sent_by_hour(reading, routes):
         key = at - first if calendar else at % 24
+        if key not in known:  # a stamp of whole seconds just before the hour in which the request was counted
+            key = (key + 1) % (MAX_HOURS if calendar else 24)
         sent[key] = sent.get(key, 0) + bytes_
     return tuple(
         HourFigures(

@@ -75,11 +75,11 @@ def dependence(rows: pl.DataFrame, begun: pl.Series) -> Dependence:
         f"no more requests arrived while more were in flight (busier / quieter: {more:.2f}): what made answers slow "
         "kept more of them in flight (Little's law), so nothing says what more users would do"
     )
-    return untold(rows, why, found)
+    return untold(rows.height, whole(rows["level"].max()), why, found)
 
 
-def untold(rows: pl.DataFrame, why: str, found: Serial | None = None) -> Dependence:
-    return Dependence(_nothing(rows).model_copy(update={"why": why}), None, None, found, why)
+def untold(n: int, most: int, why: str, found: Serial | None = None) -> Dependence:
+    return Dependence(_nothing(n, most).model_copy(update={"why": why}), None, None, found, why)
 
 
 def reliability(one: pl.Series, other: pl.Series) -> float:
@@ -128,8 +128,8 @@ def at_users(rows: pl.DataFrame, users: int = USERS) -> Extrapolation:
     that leaves out one stretch of time after the other, widened by Student's t. The line through the busier half alone
     is a second one: where the two disagree the range holds both, since then no straight line is right.
     """
-    nothing = _nothing(rows, users)
-    n, most = nothing.n, nothing.most_in_flight
+    n, most = rows.height, whole(rows["level"].max())
+    nothing = _nothing(n, most, users)
     stretches = min(STRETCHES, n // _LEAST)
     if stretches < 4:
         return nothing.model_copy(update={"why": f"{n} requests with a duration are too few for a line"})
@@ -236,10 +236,10 @@ def _arrivals(level: pl.Series, begun: pl.Series) -> float | None:
     return slow / fast if fast and slow else None
 
 
-def _nothing(rows: pl.DataFrame, users: int = USERS) -> Extrapolation:
+def _nothing(n: int, most: int, users: int = USERS) -> Extrapolation:
     return Extrapolation(
         users=users, latency_ms=None, latency_low_ms=None, latency_high_ms=None, error_share=None, error_low=None,
-        error_high=None, most_in_flight=whole(rows["level"].max()), ms_per_request_in_flight=None, n=rows.height,
+        error_high=None, most_in_flight=most, ms_per_request_in_flight=None, n=n,
         stretches=0,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from inferlift.audit.gpu import Readings
 from inferlift.audit.interrupts import heard_as_before
 from inferlift.audit.parse import shown
 from inferlift.audit.reading import Reading
-from inferlift.audit.recognise import by_header, choose, resolved
+from inferlift.audit.recognise import by_header, choose, resolved, unread
 from inferlift.audit.routes import Routes
 from inferlift.errors import DeclarationError
 
@@ -62,6 +62,7 @@ def audit(
     if chosen is None or first is None:
         raise _nothing(name, first, sample)
     reading = Reading(routes=Routes(routes), low=low, high=high)
+    reading.unread = unread(sample, chosen)
     reading.read(by_header(itertools.chain([first], source), chosen), chosen, zone)
     if not reading.understood and not reading.outside:
         raise DeclarationError(

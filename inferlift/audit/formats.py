@@ -143,7 +143,7 @@ def _mapping(name: str, text: str) -> Format:
     csv: columns (in order; else the header says them) and separator."""
 
     def wrong(what: str, why: str) -> DeclarationError:
-        return DeclarationError(f"mapping {name}{what}", why=why, next_command=_EXAMPLE)
+        return DeclarationError(f"mapping {name}{what}", why=why, next_command=f"for example {_EXAMPLE}")
 
     try:
         row = yaml.safe_load(text)

@@ -167,7 +167,7 @@ def _csv(text: str) -> Readings:
         if not columns or not any(cells):
             found.refused += bool(any(cells))
             continue
-        if len(cells) < len(columns):  # half-written
+        if len(cells) <= max(columns.values()):  # half-written
             found.refused += 1
             continue
 

@@ -87,7 +87,7 @@ def inference_of(held: list[pl.DataFrame], inference: pl.Series) -> Inference:
     del moment, length  # what is not needed for the sweep would lie beside it, 8 bytes a request each
     flights = _flights(start.filter(known).sort(), ends, _bounds(mine))
     del ends
-    told = _dependence(mine, None if whole else start) if flights is not None else None
+    told = _dependence(mine, None if whole else start, flights) if flights is not None else None
     rows = _judged(mine.insert_column(0, start.rename("start")))
     return Inference(rows, start.sort(), flights, told, minute_peak)
 
@@ -110,8 +110,16 @@ def _flights(starts: pl.Series, ends: pl.Series, bounds: tuple[int, int] | None)
     return Flights(len(starts), figures.whole(level.max()), traffic.in_flight_curve(starts, level), cold, bounds)
 
 
-def _dependence(mine: pl.DataFrame, start: pl.Series | None) -> concurrency.Dependence:
+def _dependence(mine: pl.DataFrame, start: pl.Series | None, flights: Flights) -> concurrency.Dependence:
     """Without `start` stamps are whole seconds, and their moments are laid at random: see figures.scattered."""
+    if start is None and (sure := _reliability(mine)) < concurrency.RELIABLE:
+        return concurrency.untold(
+            flights.n,
+            flights.peak,
+            "stamps of whole seconds do not say which requests ran together (laid into their seconds twice, the "
+            f"numbers in flight agree by {max(sure, 0.0):.2f} only, {concurrency.RELIABLE} are needed): log $msec or "
+            "another stamp with a fraction",
+        )
     columns = ["duration", "status"] if start is not None else ["duration", "status", "started"]
     rows = mine.select(columns).insert_column(
         0, (figures.scattered(mine["stamp"]) if start is None else start).rename("start")
@@ -129,13 +137,6 @@ def _dependence(mine: pl.DataFrame, start: pl.Series | None) -> concurrency.Depe
         (status.is_in(FAILED) | (status >= 500)).fill_null(False).alias("failed"),
         level,
     )
-    if start is None and (sure := _reliability(mine)) < concurrency.RELIABLE:
-        return concurrency.untold(
-            rows,
-            "stamps of whole seconds do not say which requests ran together (laid into their seconds twice, the "
-            f"numbers in flight agree by {max(sure, 0.0):.2f} only, {concurrency.RELIABLE} are needed): log $msec or "
-            "another stamp with a fraction",
-        )
     return concurrency.dependence(rows, begun)
 
 

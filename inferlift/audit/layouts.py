@@ -3,7 +3,9 @@ lines that were read one by one, and matched against whole blocks at once."""
 
 from __future__ import annotations
 
+import contextlib
 import re
+import secrets
 from collections import Counter
 from dataclasses import dataclass
 from threading import Lock
@@ -18,6 +20,7 @@ from inferlift.audit.templates import QUOTED, REST, SHAPES, Field
 MAX_LAYOUTS = 12
 SAMPLE = 200
 LEARN = 20  # lines that are left over, from which on a new layout pays
+_MARK = f"row-{secrets.token_hex(16)}"
 ONE_BY_ONE = 4000  # lines of a block that are read singly before the columns say which are worth it
 
 
@@ -56,8 +59,9 @@ class LineReader:
         while left.height >= LEARN and (learned := self._learned(left)) is not None:
             left = self._match(learned, left, found)
         refused = dict(refused)
-        if not self._chosen.pattern:
-            left = self._objects(left, found)
+        if not self._chosen.pattern and left.height:
+            begins = left["line"].str.contains(r"^\s*\{")
+            left = pl.concat([self._objects(left.filter(begins), found), left.filter(~begins)])
         self._singly(left, found, refused)
         frames = []
         for part in found:
@@ -89,14 +93,23 @@ class LineReader:
         return left
 
     def _objects(self, left: pl.DataFrame, found: list[convert.Converted]) -> pl.DataFrame:
-        """JSON lines, all at once; a stretch that holds a broken one is halved until few lines are left."""
+        """JSON lines, all at once; a stretch that holds a broken one is halved until few lines are left.
+
+        The engine reads them as one array: a line that is cut within a text swallows the next ones, and one that holds
+        two objects becomes two rows. So each line carries its number under a name that no line can know.
+        """
         wanted = self._chosen
         if not left.height:
             return left
         keys = [*(field.key for field in wanted.fields), *(key for key, _ in wanted.must)]
-        try:
-            objects = left.select(pl.col("line").str.json_decode(_struct(keys)).alias("j"))
-        except pl.exceptions.PolarsError:
+        rest = pl.col("line").str.replace(r"^\s*\{", "")
+        marked = pl.concat_str(pl.lit(f'{{"{_MARK}":'), pl.col("row").cast(pl.String), pl.lit(","), rest)
+        objects = None
+        with contextlib.suppress(pl.exceptions.PolarsError):
+            decoded = left.select(marked.str.json_decode(_struct([(_MARK,), *keys])).alias("j"))
+            numbers = decoded["j"].struct.field(_MARK).cast(pl.UInt32, strict=False)
+            objects = decoded if numbers.equals(left["row"], check_names=False, null_equal=False) else None
+        if objects is None:
             if left.height <= 200:
                 return left
             half = left.height // 2

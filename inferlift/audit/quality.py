@@ -97,6 +97,11 @@ def asked(reading: Reading) -> list[str]:
             asks.append(f"the log does not say the unit of its last number: --format {' or '.join(of_name[name].ask)}")
         else:
             asks.append(f"the unit of {name!r} is not known: name it in a mapping file (--format FILE)")
+    if reading.unread:
+        asks.append(
+            f"what follows the known fields is not read, for example {reading.unread}: if a duration is in it, "
+            "paste the server's log_format line (--format)"
+        )
     return asks
 
 

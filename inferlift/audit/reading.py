@@ -93,6 +93,7 @@ class Reading:
     formats: Counter[str] = field(default_factory=Counter)
     zones: set[str] = field(default_factory=set)
     ask: set[str] = field(default_factory=set)
+    unread: str = ""  # a piece of the lines that no field of the format holds
     unstamped: int = 0
     steps_back: int = 0
     largest_step_back: int = 0
@@ -112,8 +113,9 @@ class Reading:
         def work(block: Block) -> _Part:
             with making:
                 wanted = block.format or chosen
-                reader = readers.setdefault(wanted, readers.get(wanted) or LineReader(wanted, zone))
-            return self._part(block, reader)
+                if wanted not in readers:
+                    readers[wanted] = LineReader(wanted, zone)
+            return self._part(block, readers[wanted])
 
         with ThreadPoolExecutor(WORKERS) as pool:
             for part in _in_order(pool, source, work):

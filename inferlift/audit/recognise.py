@@ -12,7 +12,7 @@ import polars as pl
 
 from inferlift.audit.block import Block
 from inferlift.audit.formats import Format, formats, generic, of_columns
-from inferlift.audit.parse import at_key, capture, epoch_unit, json_object, number, stamp_us, wrong
+from inferlift.audit.parse import at_key, capture, epoch_unit, json_object, number, shown, stamp_us, wrong
 from inferlift.audit.templates import Field
 from inferlift.errors import DeclarationError
 
@@ -60,6 +60,21 @@ def resolved(wanted: Format, lines: Sequence[str]) -> Format:
         keys = dict.fromkeys(".".join(key) for data in objects[:200] for key in _keys(data))
         raise _never(wanted, missing, list(keys), f"the first {len(objects)} objects")
     return wanted
+
+
+def unread(lines: Sequence[str], chosen: Format) -> str:
+    """An example of what most lines hold after the fields of a format without durations; "" where that is nothing."""
+    if not chosen.open or not chosen.pattern:
+        return ""
+    rests = []
+    for line in lines:
+        match = chosen.compiled().fullmatch(line)
+        found = capture(line, chosen)
+        if match is None or found is None or any(field.means in ("duration", "created") for field in found.fields):
+            continue
+        rests.append((match.groups()[-1] or "").strip())
+    told = [rest for rest in rests if any(sign.isdigit() for sign in rest)]
+    return shown(told[0], 40) if len(told) * 2 > len(lines) else ""
 
 
 def of_header(chosen: Format, line: str, after: str = "") -> Format | None:

@@ -35,7 +35,8 @@ class Routes:
         """The names of the routes, and (path, route as a place in that list, hit: declared) of each distinct path."""
         distinct = pl.DataFrame({"path": paths.unique().drop_nulls()})
         path = pl.col("path")
-        named = path.str.replace_all(_ID, "/*")
+        # a query that was escaped, and what Java writes after a `;`, may hold keys
+        named = path.str.replace(r"(?i)(?:%3f|;).*$", "").str.replace_all(_ID, "/*")
         for _ in range(2):  # neighbours share a slash
             named = named.str.replace_all(_NUMBER, "/*${1}")
         if not self.declared:

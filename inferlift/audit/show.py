@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -79,7 +80,7 @@ def _findings(evidence: Evidence) -> Table:
     return _told("Software first", rows, {told.why: told.name for told in reversed(evidence.triggers)})
 
 
-def _told(title: str, rows: list[tuple[str, str, str]], said: dict[str, str] | None = None) -> Table:
+def _told(title: str, rows: Sequence[tuple[str, str, str]], said: dict[str, str] | None = None) -> Table:
     """A reason that was given above is not given again."""
     table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
     table.add_column("verdict", no_wrap=True)

@@ -28,7 +28,9 @@ SHAPES = {
     "user": r".*?",
     "optional_word": r"(?:[^ ]+ )?",
     "syslog": r"(?:.*?haproxy[^ ]*: )?",
-    "level": r"(?:[A-Z]+: +)?",
+    "level": r"(?:\([^)]*\) )?(?:[-| ]*\[?[A-Z]+\]?:?[-| ]*)?",  # vLLM writes its process in brackets first
+    "log_time": r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?",
+    "words": r"[^ ]+(?:(?:, | : )[^ ]+)*",
     "date_tab_time": r"[0-9]{4}-[0-9]{2}-[0-9]{2}\t[0-9:]{8}",
     "csv": r'"[^"]*(?:""[^"]*)*"|[^SEPARATOR"]*',
 }
@@ -141,8 +143,12 @@ def _shape(field: Field, before: str, after: str) -> str:
         return SHAPES[field.shape]
     if before == '"':
         return QUOTED
+    if field.means == "request":
+        return r"[A-Z]{1,20} [^ ]+(?: HTTP/[0-9.]+)?|-"
     if before == "[":
         return SHAPES["bracket"]
+    if after == ":" and not field.means:
+        return r"[^ \t]+?"  # an address, which may hold one itself
     if after and after not in " \t$":
         return rf"[^ \t{_literal(after)}]+"
     return r"[^ \t]+"

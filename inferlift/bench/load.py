@@ -1,7 +1,8 @@
 """`invoke bench load`: ours and the peers side by side, against one server with known timing, on the same cores.
 
-Peers live in environments of their own, made by the bench in the user's cache folder. Rounds alternate, and the
-median round counts. AIPerf and GuideLLM are large (0.8 and 5.6 GB when looked at): only with `peers` naming them.
+Peers live in environments of their own, made by the bench in the user's cache folder; one that cannot be had is named
+with the reason, and its figures are null. Rounds alternate, and the median round counts. `soak` measures what takes
+long instead: 1,000,001 requests counted exactly, and ten minutes whose rate and memory stay flat.
 """
 
 from __future__ import annotations
@@ -19,21 +20,26 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from inferlift.errors import CheckFailed
+
 FIRST_S, GAP_S, TOKENS = 0.05, 0.01, 32
 PEERS = {"aiohttp": "aiohttp", "locust": "locust", "aiperf": "aiperf", "guidellm": "guidellm"}
-USUAL = ("aiohttp", "locust")
-INSTALL_S = 900
+LARGE_MB = {"aiperf": 2_000, "guidellm": 9_000}  # free disk that an installation takes on its way
+INSTALL_S = 1800
+SOAK_S = 600.0
+SOAK_RPS = 1500.0
+COUNTED = 1_000_001
 FREE_MS = 5.0
 USERS_TRIED = (64, 128, 256, 512, 1000, 2000)
 
 
 def run(
-    root: Path, *, as_json: bool = False, peers: Sequence[str] = USUAL, rounds: int = 3, soak_s: float = 0.0,
+    root: Path, *, as_json: bool = False, soak: bool = False, peers: Sequence[str] = tuple(PEERS), rounds: int = 3,
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> int:  # fmt: skip
     """Returns 0 where every bound that was measured holds, 1 otherwise."""
     homes, notes = {}, {}
-    for name in peers:
+    for name in () if soak else peers:
         say(f"{name}: environment of its own")
         try:
             homes[name] = _environment(name)
@@ -43,13 +49,11 @@ def run(
     versions = {name: _version(home, PEERS[name]) for name, home in homes.items()}
     figures: dict[str, float | None] = {}
     with _files(4096):
-        figures |= _light(root)
-        figures |= _thousand(root, homes, rounds, say)
-        figures |= _fast(root, homes, rounds, notes, say)
-        figures["limited_at"] = _limited_at(root, say)
-        if soak_s:
-            figures |= _soak(root, soak_s, say)
-    figures["installed_mb"] = _own_mb()
+        if soak:
+            figures |= _counted(root, say) | _soak(root, SOAK_S, say)
+        else:
+            figures |= _light(root) | _thousand(root, homes, rounds, say) | _fast(root, homes, rounds, notes, say)
+            figures |= {"limited_at": _limited_at(root, say), "installed_mb": _own_mb()}
     held = _bounds(figures)
     ok = all(held.values())
     sizes = {name: _mb(home) for name, home in homes.items()}
@@ -79,6 +83,12 @@ def _bounds(figures: Mapping[str, float | None]) -> dict[str, bool]:
         "light_added_ms": lambda v: v <= 1,
         "limited_at": lambda v: v > 256,
         "installed_mb": lambda v: v <= 30,
+        "counted": lambda v: v == COUNTED,
+        "counted_lost": lambda v: v == 0,
+        "counted_rate_last_to_first": lambda v: v >= 0.9,
+        "soak_lost": lambda v: v == 0,
+        "soak_rate_last_to_first": lambda v: v >= 0.9,
+        "soak_bytes_a_request": lambda v: v <= 60,
     }
     return {name: keeps(value) for name, keeps in limits.items() if (value := figures.get(name)) is not None}
 
@@ -169,12 +179,26 @@ def _limited_at(root: Path, say: Callable[[str], None]) -> float | None:
     return None
 
 
-def _soak(root: Path, seconds: float, say: Callable[[str], None]) -> dict[str, float | None]:
-    """Rate and memory of the last third of a long run against its first third; more than a million requests counted."""
-    say(f"soak of {seconds:.0f} s")
-    found, truth = _ours(root, 0, 0, TOKENS, users=64, requests=100_000_000, stream=False, deadline_s=seconds)
+def _counted(root: Path, say: Callable[[str], None]) -> dict[str, float | None]:
+    """One request more than a million as fast as they go: as many told, sampled and seen by the server."""
+    say(f"{COUNTED} requests")
+    found, truth = _ours(root, 0, 0, TOKENS, users=64, requests=COUNTED, stream=False)
     return {
-        "soak_counted": found["sent"],
+        "counted": min(found["sent"], found["ok"], found["n"]),
+        "counted_lost": truth["requests"] - found["sent"],
+        "counted_rps": found["rps"],
+        "counted_rate_last_to_first": found["rate_last_to_first"],
+    }
+
+
+def _soak(root: Path, seconds: float, say: Callable[[str], None]) -> dict[str, float | None]:
+    """Rate and memory of the last third of a long run at a steady rate against its first third."""
+    say(f"soak of {seconds:.0f} s at {SOAK_RPS:.0f} requests/s")
+    count = round(seconds * SOAK_RPS)
+    found, truth = _ours(root, 0, 0, TOKENS, users=0, requests=count, stream=False, deadline_s=seconds + 60)
+    return {
+        "soak_seconds": found["seconds"],
+        "soak_counted": found["ok"],
         "soak_lost": truth["requests"] - found["sent"],
         "soak_rate_last_to_first": found["rate_last_to_first"],
         "soak_bytes_a_request": found["bytes_a_request"],
@@ -190,8 +214,10 @@ def _ours(
         arguments = [str(server.port), str(users), str(requests), "stream" if stream else "post", str(deadline_s)]
         done = subprocess.run(
             [sys.executable, "-m", "inferlift.bench.load", *arguments],
-            cwd=root, capture_output=True, text=True, check=True,
+            cwd=root, capture_output=True, text=True, check=False,
         )  # fmt: skip
+        if done.returncode:
+            raise CheckFailed("a run of ours ended badly", why=done.stderr.strip()[-500:])
         return json.loads(done.stdout), server.record()
 
 
@@ -220,9 +246,11 @@ def _large(name: str, home: Path) -> float:
                     "--concurrency", "64", "--request-count", "2000", "--isl", "8", "--tokenizer", words,
                     "--artifact-dir", f"{folder}/out", "--ui", "none"]  # fmt: skip
         else:
-            argv = ["benchmark", "--target", url, "--rate-type", "concurrent", "--rate", "64",
-                    "--max-requests", "1000", "--data", "prompt_tokens=8,output_tokens=32",
-                    "--processor", words, "--output-path", f"{folder}/out.json"]  # fmt: skip
+            argv = ["run", "--backend", f"kind=openai_http,target={url},model=mock", "--profile",
+                    "kind=concurrent,streams=64", "--constraint", "kind=max_requests,count=1000", "--data",
+                    "kind=synthetic_text,prompt_tokens=8,output_tokens=32", "--tokenizer",
+                    f"kind=hf_auto,model={words}", "--output", f"kind=json,path={folder}/out.json",
+                    "--disable-console"]  # fmt: skip
         subprocess.run(
             [str(home / "bin" / name), *argv], check=True, capture_output=True, text=True, timeout=600,
             env={**os.environ, "PATH": f"{home / 'bin'}:{os.environ['PATH']}"},
@@ -281,6 +309,10 @@ def _environment(name: str) -> Path:
     if (home / "made").exists():
         return home
     shutil.rmtree(home, ignore_errors=True)
+    cache.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(cache).free / 1e6
+    if free < LARGE_MB.get(name, 500):
+        raise OSError(f"{LARGE_MB.get(name, 500)} MB of free disk are needed, {free:.0f} are there")
     subprocess.run([sys.executable, "-m", "venv", str(home)], check=True, stdout=sys.stderr)
     subprocess.run(
         [str(home / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", PEERS[name]],
@@ -342,7 +374,7 @@ def _off(told_ms: float, truth_ms: float) -> float:
 
 
 def _main(argv: Sequence[str]) -> None:
-    """One run of ours, its figures on stdout: PORT USERS REQUESTS stream|post DEADLINE_S."""
+    """One run of ours, its figures on stdout: PORT USERS REQUESTS stream|post DEADLINE_S; no users: SOAK_RPS."""
     import threading
 
     from inferlift.load.client import LoadPlan, run
@@ -363,16 +395,21 @@ def _main(argv: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         plan = LoadPlan(
             Target("127.0.0.1", port=int(port), tls=False), int(requests), ["hello"], Path(folder) / "samples.jsonl",
-            users=int(users), stream=kind == "stream",
+            users=int(users) or None, schedule_s=_steady(int(requests)) if users == "0" else None,
+            stream=kind == "stream",
         )  # fmt: skip
         found = run(plan, note, stop)
+    del seen[-1:]  # said when the figures were computed, seconds and lists after the last request
     third = len(seen) // 3
     first, last = seen[: third + 1], seen[-third - 1 :]
     print(
         json.dumps(
             {
                 "rps": found.rate_rps,
+                "seconds": found.seconds,
                 "sent": found.counts.sent,
+                "ok": found.counts.ok,
+                "n": found.total.n,
                 "peak": found.in_flight_peak,
                 "ttft_p50_ms": found.ttft.p50_ms if found.ttft else None,
                 "ttft_p95_ms": found.ttft.p95_ms if found.ttft else None,
@@ -383,6 +420,12 @@ def _main(argv: Sequence[str]) -> None:
             }
         )
     )
+
+
+def _steady(requests: int) -> tuple[float, ...]:
+    from inferlift.load.arrivals import schedule
+
+    return schedule("constant", requests, SOAK_RPS)
 
 
 def _rate(seen: Sequence[tuple[float, int, int]]) -> float:

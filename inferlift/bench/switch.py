@@ -80,6 +80,8 @@ def measure(*, kills: int, rollbacks: int, say: Callable[[str], None]) -> dict[s
                 say(f"at least {kills} kills at {len(ACTIONS) * len(PLACES)} boundaries")
                 done = _Kills(server, at / "book.json", kills, say).run()
             seen = json.loads((at / "users.json").read_text())
+            for reason in seen["why"]:
+                say(f"a user's request failed: {reason}")
     return {
         "rollback_seconds": round(max(seconds), 3),
         "kills": done["kills"],
@@ -286,6 +288,7 @@ def _ask_on(out: Path, dns_port: int, web: int, stop: Any, ready: Any) -> None:
     for server in servers:
         threading.Thread(target=server.serve_forever, daemon=True).start()
     seen = {"old": 0, "new": 0, "failed": 0, "empty": 0}
+    why: list[str] = []  # of what failed: a machine that is too busy fails requests too
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     ready.set()
     due = time.monotonic()
@@ -296,11 +299,12 @@ def _ask_on(out: Path, dns_port: int, web: int, stop: Any, ready: Any) -> None:
             (address,) = got.hits or ("",)
             with opener.open(f"http://{address}:{web}/", timeout=5) as answer:
                 seen["old" if answer.read() == OLD.encode() else "new"] += 1
-        except (Retryable, OSError, ValueError):
+        except (Retryable, OSError, ValueError) as error:
             seen["failed"] += 1
+            why.append(str(error).replace("\n", " ")[:120])
         due += 1 / RATE
         time.sleep(max(0.0, due - time.monotonic()))
-    out.write_text(json.dumps(seen))
+    out.write_text(json.dumps({**seen, "why": why[:5]}))
 
 
 class _Web(socketserver.ThreadingMixIn, http.server.HTTPServer):

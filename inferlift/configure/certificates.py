@@ -23,7 +23,7 @@ CLOCK_SKEW = timedelta(hours=1)  # hosts whose clocks are behind accept a fresh 
 Now = Callable[[], datetime]
 
 
-def _utc_now() -> datetime:
+def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
@@ -33,12 +33,12 @@ class Ca:
     key: Path
 
 
-def ensure_ca(folder: Path, name: str, *, now: Now = _utc_now) -> Ca:
+def ensure_ca(folder: Path, name: str, *, now: Now = utc_now) -> Ca:
     """The CA in `folder` (ca.pem, ca.key), made if absent. A new one is made when it ends within seven days."""
     ca = Ca(cert=folder / "ca.pem", key=folder / "ca.key")
-    with _alone(folder):
-        cert = _load(ca.cert)
-        if cert and _matches(cert, ca.key) and _common_name(cert) == name and not _ends_soon(cert, now()):
+    with alone(folder):
+        cert = load(ca.cert)
+        if cert and matches(cert, ca.key) and _common_name(cert) == name and not _ends_soon(cert, now()):
             return ca
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _subject(name)
@@ -48,8 +48,8 @@ def ensure_ca(folder: Path, name: str, *, now: Now = _utc_now) -> Ca:
             .add_extension(_usage(signs=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         )
-        _store(ca.key, _pem(key), 0o600)
-        _store(ca.cert, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), 0o644)
+        store(ca.key, pem(key), 0o600)
+        store(ca.cert, builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), 0o644)
     return ca
 
 
@@ -61,7 +61,7 @@ def issue(
     ips: Sequence[str] = (),
     days: float = 365,
     *,
-    now: Now = _utc_now,
+    now: Now = utc_now,
 ) -> tuple[Path, Path]:
     """Certificate and key NAME.pem, NAME.key in `folder`, valid for `dns` and `ips` as server and as client.
 
@@ -70,14 +70,14 @@ def issue(
     """
     cert_path, key_path = folder / f"{name}.pem", folder / f"{name}.key"
     authority = x509.load_pem_x509_certificate(ca.cert.read_bytes())
-    with _alone(folder):
-        cert = _load(cert_path)
-        paired = cert is not None and _matches(cert, key_path)
+    with alone(folder):
+        cert = load(cert_path)
+        paired = cert is not None and matches(cert, key_path)
         if cert and paired and _signed_by(cert, authority) and not _ends_soon(cert, now()):
-            same_names = _names(cert) == (frozenset(dns), frozenset(ips)) and _common_name(cert) == name
+            same_names = names_of(cert) == (frozenset(dns), frozenset(ips)) and _common_name(cert) == name
             if same_names:
                 return cert_path, key_path
-        key = _load_key(key_path) if paired else ec.generate_private_key(ec.SECP256R1())
+        key = load_key(key_path) if paired else ec.generate_private_key(ec.SECP256R1())
         builder = (
             _builder(_subject(name), authority.subject, key.public_key(), now(), days)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -87,21 +87,21 @@ def issue(
                 critical=False,
             )
             .add_extension(
-                x509.AuthorityKeyIdentifier.from_issuer_public_key(_load_key(ca.key).public_key()), critical=False
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(load_key(ca.key).public_key()), critical=False
             )
         )
         alternatives: list[x509.GeneralName] = [x509.DNSName(d) for d in dns]
         alternatives += [x509.IPAddress(ipaddress.ip_address(i)) for i in ips]
         if alternatives:
             builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-        signed = builder.sign(_load_key(ca.key), hashes.SHA256())
-        _store(key_path, _pem(key), 0o600)
-        _store(cert_path, signed.public_bytes(serialization.Encoding.PEM), 0o644)
+        signed = builder.sign(load_key(ca.key), hashes.SHA256())
+        store(key_path, pem(key), 0o600)
+        store(cert_path, signed.public_bytes(serialization.Encoding.PEM), 0o644)
     return cert_path, key_path
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path) -> Iterator[None]:
     """Two runs that start together must not each make a CA."""
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     with (folder / ".lock").open("w") as lock:
@@ -141,24 +141,24 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
     )
 
 
-def _load(path: Path) -> x509.Certificate | None:
+def load(path: Path) -> x509.Certificate | None:
     try:
         return x509.load_pem_x509_certificate(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return None
 
 
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def load_key(path: Path) -> ec.EllipticCurvePrivateKey:
     key = serialization.load_pem_private_key(path.read_bytes(), password=None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError(f"{path} is not an EC key")
     return key
 
 
-def _matches(cert: x509.Certificate, key_path: Path) -> bool:
+def matches(cert: x509.Certificate, key_path: Path) -> bool:
     """The key file is there and belongs to the certificate: a killed run may have left one half."""
     try:
-        return _load_key(key_path).public_key() == cert.public_key()
+        return load_key(key_path).public_key() == cert.public_key()
     except (FileNotFoundError, ValueError):
         return False
 
@@ -177,7 +177,7 @@ def _ends_soon(cert: x509.Certificate, at: datetime) -> bool:
     return cert.not_valid_after_utc - at < RENEW_BEFORE
 
 
-def _names(cert: x509.Certificate) -> tuple[frozenset[str], frozenset[str]]:
+def names_of(cert: x509.Certificate) -> tuple[frozenset[str], frozenset[str]]:
     try:
         names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -190,13 +190,13 @@ def _common_name(cert: x509.Certificate) -> str:
     return str(cert.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
-def _store(path: Path, data: bytes, mode: int) -> None:
+def store(path: Path, data: bytes, mode: int) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     with os.fdopen(handle, "wb") as file:

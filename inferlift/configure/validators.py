@@ -11,11 +11,11 @@ from pathlib import Path
 from inferlift import ssh
 from inferlift.artifacts import Check, Fleet, Host
 from inferlift.errors import InferliftError
+from inferlift.profile.servers import servers
 
 SCRIPTS = "/usr/local/lib/inferlift"
 ROLES = {
     "gateway": ("base", "gateway"),
-    "model": ("base", "nvidia", "scratch", "weights", "llamacpp", "triton", "ray", "vllm", "container"),
     "monitor": ("base", "monitor", "guard"),
 }
 
@@ -47,7 +47,8 @@ def parse(host: str, role: str, output: str) -> list[Check]:
 
 
 def _host(host: Host, digests: dict[str, str], timeout_s: float) -> list[Check]:
-    roles = [role for role in ROLES.get(host.role, ("base",)) if role in digests]
+    known = _of_models() if host.role == "model" else ROLES.get(host.role, ("base",))
+    roles = [role for role in known if role in digests]
     if not roles:
         return [Check(name=f"{host.name}: configured", ok=False, detail="never configured from here")]
     try:
@@ -57,6 +58,12 @@ def _host(host: Host, digests: dict[str, str], timeout_s: float) -> list[Check]:
     answers = done.stdout.splitlines()
     answers += [""] * (len(roles) - len(answers))
     return [check for role, line in zip(roles, answers, strict=False) for check in parse(host.name, role, line)]
+
+
+def _of_models() -> list[str]:
+    """Roles that a model host may have: what servers stand on, then every server's own."""
+    own = [role for entry in servers().values() for role in entry["roles"]]
+    return list(dict.fromkeys(["base", "nvidia", "scratch", "weights", "ray", *own]))
 
 
 def _command(roles: Sequence[str], digests: dict[str, str]) -> str:

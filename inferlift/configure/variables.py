@@ -113,7 +113,7 @@ def fleet_variables(
         "monitor_workers": _named([h for h in models if h not in serving]),
         "monitor_monitors": _named(monitors),
         "monitor_app_port": APP_PORT,
-        "monitor_scrape_seconds": scrape_seconds or (2 if profile.target == "lab" else 15),
+        "monitor_scrape_seconds": scrape_seconds or (2 if profile.lab is not None else 15),
         "monitor_queue_length": profile.requests.in_flight_peak,
         "monitor_probe_name": contract.name,
         "monitor_probe_path": contract.routes[0].path,
@@ -121,7 +121,7 @@ def fleet_variables(
         "monitor_probe_ca": contract.ca or "",
         "monitor_probe_resolvers": list(resolvers),
         # a lab's name is not known to the world's resolvers
-        "monitor_probe_resolved": profile.target != "lab",
+        "monitor_probe_resolved": profile.lab is None,
         "monitor_currency": profile.budget.currency,
     }
     if profile.targets.p95_ttft_ms is not None:

@@ -164,9 +164,10 @@ zone:
 
 @contextmanager
 def powerdns(
-    found: Programs, folder: Path, zone: str, records: Sequence[tuple[str, str, int, str]]
+    found: Programs, folder: Path, zone: str, records: Sequence[tuple[str, str, int, str]], address: str = "127.0.0.1"
 ) -> Iterator[Server]:
-    """PowerDNS with API, SQLite and Lua records; `records` are (name, type, TTL, content), names without a dot."""
+    """PowerDNS with API, SQLite and Lua records; `records` are (name, type, TTL, content), names without a dot.
+    `address`: another one of this machine, where lab hosts reach it."""
     folder.mkdir(parents=True, exist_ok=True)
     port, api, key = free_port(), free_port(), secrets.token_hex(16)
     unpacked = sorted(found.root.glob("usr/lib/*/pdns"))
@@ -177,12 +178,13 @@ gsqlite3-database={folder}/zone.sqlite3
 gsqlite3-pragma-synchronous=0
 module-dir={modules}
 socket-dir={folder}
-local-address=127.0.0.1
+local-address={address}
 local-port={port}
 api=yes
 api-key={key}
 webserver=yes
-webserver-address=127.0.0.1
+webserver-address={address}
+webserver-allow-from=0.0.0.0/0
 webserver-port={api}
 enable-lua-records=yes
 cache-ttl=0
@@ -208,7 +210,7 @@ negquery-cache-ttl=0
         )
     base.close()
     argv = [found.path("pdns_server"), f"--config-dir={folder}", "--guardian=no", "--daemon=no", "--disable-syslog=yes"]
-    with _running(found, argv, folder, lambda: _dns_answers(port, zone) and _listens(api)) as pid:
+    with _running(found, argv, folder, lambda: _dns_answers(port, zone, address) and _listens(api, address)) as pid:
         yield Server(folder, port, api, key, pid)
 
 
@@ -310,18 +312,18 @@ def _resolves(port: int, name: str, address: str) -> bool:
         return False
 
 
-def _dns_answers(port: int, zone: str) -> bool:
+def _dns_answers(port: int, zone: str, address: str = "127.0.0.1") -> bool:
     from inferlift.dns import answers
 
     try:
-        return answers.serial("127.0.0.1", zone, port=port, timeout_s=0.3) > 0
+        return answers.serial(address, zone, port=port, timeout_s=0.3) > 0
     except Retryable:
         return False
 
 
-def _listens(port: int) -> bool:
+def _listens(port: int, address: str = "127.0.0.1") -> bool:
     try:
-        socket.create_connection(("127.0.0.1", port), timeout=0.3).close()
+        socket.create_connection((address, port), timeout=0.3).close()
     except OSError:
         return False
     return True

@@ -118,6 +118,8 @@ class Switch:
         self._journal, self._written_at = state.journal, start
         at = steps.position(state, owner=self.backend.owner, run=self.backend.run, old=self.old, new=self.new)
         self.say(f"{self.name}: {at.stand}, {at.weight} % on {self.new}")
+        if state.journal is not None and state.journal.phase == "rolled-back" and not at.ended:
+            self.say(f"{self.name}: run {state.journal.run} had taken users back; this one begins anew")
         if self.rules.steps != self.plan.steps:
             given = ", ".join(map(str, self.rules.steps))
             self.say(f"{self.name}: this back end has no weights: users move in the steps {given} %")

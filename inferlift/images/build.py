@@ -169,12 +169,12 @@ def _list(
 ) -> None:
     """What the image holds, and how that differs from Alpine's packages and from the base."""
     held = []
-    for image in (base_image, tag):
-        mounted = process.run([*podman, "image", "mount", image], timeout_s=60, env=_env(env)).stdout.strip()
+    for command, image in ((["podman"], base_image), (podman, tag)):  # the base lies in podman's usual storage
+        mounted = process.run([*command, "image", "mount", image], timeout_s=60, env=_env(env)).stdout.strip()
         try:
             held.append(sbom.components(Path(mounted)))
         finally:
-            process.run([*podman, "image", "unmount", "--force", image], timeout_s=60, env=_env(env), check=False)
+            process.run([*command, "image", "unmount", image], timeout_s=60, env=_env(env), check=False)
     out.with_suffix(".sbom.json").write_text(sbom.document(tag, held[1]), encoding="utf-8")
     lines = sbom.difference(changes, *held)
     out.with_suffix(".difference.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")

@@ -7,6 +7,7 @@ Protocol: OCI distribution specification 1.1 (pushing blobs, pushing manifests);
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 import tarfile
@@ -25,6 +26,7 @@ from inferlift.errors import CheckFailed, DeclarationError, Refusal, Retryable
 from inferlift.secret import resolve
 
 _TIMEOUT = (10, 300)
+_ECR = re.compile(r"(\d{12})\.dkr\.ecr\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?(?:/.*)?")
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")
 
 
@@ -66,6 +68,17 @@ class Pushed:
     bytes_sent: int
     bytes_there: int  # of blobs that the registry had already
     seconds: float
+
+
+def at(address: str, user: str = "", password: str = "", ca: str | None = None, *, name: str = "") -> Registry:
+    """The registry at an address; one of AWS' with its own login, and the repository `name` made where it lacks."""
+    found = _ECR.fullmatch(address)
+    if found is None or user:
+        return Registry(address, user, password, ca)
+    there = dataclasses.replace(ecr(found[2], found[1]), address=address, ca=ca)
+    if name:
+        ensure_repository(there, name, found[2])
+    return there
 
 
 def push(image: Image, registry: Registry, say: Callable[[str], None]) -> Pushed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ _KEEP_LINKED = (
     " \\\n      | xargs -r apt-mark manual >/dev/null || true; }"
 )
 _CLEAN = "rm -rf /var/lib/apt/lists/*"
+# Packages whose removal on Debian takes files along that the image has meanwhile made its own (tzdata's postrm).
+_TAKES_ALONG = {"tzdata": "/etc/localtime and /etc/timezone"}
 _ALPINE_ONLY = re.compile(r"(docker-php-ext-\w+|docker-php-source|rc-update|rc-service|scanelf|setup-\w+|abuild)$")
 _VALUED = {"-t", "--virtual", "-X", "--repository", "-p", "--root", "--keys-dir", "--arch", "--cache-dir", "--wait"}
 
@@ -167,6 +170,10 @@ def _delete(call: _Call, words: list[shell.Word]) -> _Result:
         apt += [a for a in known if a not in apt]
     if not apt:
         return "true", "nothing was installed under these names"
+    staying = [name for name in apt if name in _TAKES_ALONG]
+    apt = [name for name in apt if name not in _TAKES_ALONG]
+    if not apt:
+        return "true", "; ".join(f"{name} stays: its removal takes {_TAKES_ALONG[name]} along" for name in staying)
     return (
         f"{_KEEP_LINKED} \\\n    && apt-get purge -y --auto-remove {' '.join(apt)}",
         "what `apk add --virtual` named is removed again; libraries that built files link to are kept",
@@ -237,10 +244,26 @@ def _ash(call: _Call) -> _Result:
     return "/bin/bash" + rest, "Debian has no ash; bash knows its extensions ([[, source, pipefail), dash does not"
 
 
+def _pip(call: _Call) -> _Result:
+    """Debian's pip puts what goes under a prefix into PREFIX/local, where no Python that it is copied to looks."""
+    words = call.words
+    if "install" not in words or (words[0].startswith("python") and words[1:3] != ["-m", "pip"]):
+        return None
+    given = [w.partition("=")[2] for w in words if w.startswith("--prefix=")]
+    given += [value for option, value in itertools.pairwise(words) if option == "--prefix"]
+    if not given or given[-1] == "/usr":
+        return None
+    prefix = given[-1].rstrip("/")
+    raw = call.text[call.command.start : call.command.end].rstrip()
+    move = f"if [ -d {prefix}/local ]; then cp -a {prefix}/local/. {prefix}/ && rm -r {prefix}/local; fi"
+    return f"{raw} \\\n    && {move}", "Debian's pip installs into a folder `local` of its own below the prefix"
+
+
 _HANDLERS: dict[str, Callable[[_Call], _Result]] = {
     "apk": _apk, "adduser": _account, "addgroup": _account, "deluser": _account, "delgroup": _account,
     "rm": _rm, "echo": _repositories, "sed": _repositories, "printf": _repositories,
     "ash": _ash, "cp": _localtime, "ln": _localtime,
+    "pip": _pip, "pip3": _pip, "python": _pip, "python3": _pip,
 }  # fmt: skip
 
 

@@ -30,7 +30,8 @@ from inferlift.load.worker import Worker
 __all__ = ["LoadPlan", "replay_schedule", "run"]
 
 Say = Callable[[str], None]
-SECOND_S = 1.0
+SECOND_S = 1.0  # between two lines of progress; a long run says less often
+SLOWEST_S = 15.0
 WRITE_S = 0.1
 
 
@@ -43,20 +44,20 @@ class Stopped(KeyboardInterrupt):
 
 
 def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = None) -> LoadRun:
-    """Send the plan's requests and return what came of them. Blocks; progress about once a second through `say`.
+    """Send the plan's requests and return what came of them. Blocks; progress through `say`.
 
     `stop`, once set, ends sending: what is in flight is still awaited, the rest counts as unsent. Past
     `deadline_s` what is in flight counts as timed out. Raises CheckFailed when the counts do not balance,
     Refusal when this machine allows too few open files, Stopped on Ctrl-C.
     """
-    _allow_open_files(min(plan.users or plan.requests, plan.requests) + 64)
+    _allow_open_files(min(plan.users or plan.requests, plan.requests) + 64, needed=plan.users is not None)
     started = datetime.now(UTC)
     writer = SampleWriter(plan.samples, head(plan, started))
     work, taken = Worker(plan), Taken(plan, writer)
     thread = threading.Thread(target=work.main, name=f"load-{plan.label}", daemon=True)
     with heeding() as asked_to_end, _undisturbed():
         thread.start()
-        said = time.monotonic()
+        began = said = time.monotonic()
         try:
             while not work.finished.wait(WRITE_S):
                 taken.take(work)
@@ -64,7 +65,7 @@ def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = N
                     work.abort()
                 if stop is not None and stop.is_set():
                     work.no_more()
-                if say is not None and time.monotonic() - said >= SECOND_S:
+                if say is not None and time.monotonic() - said >= min(SLOWEST_S, max(SECOND_S, (said - began) / 10)):
                     said = time.monotonic()
                     say(_progress(plan, work))
         except BaseException:
@@ -130,17 +131,20 @@ def _undisturbed() -> Iterator[None]:
         sys.setswitchinterval(interval)
 
 
-def _allow_open_files(wanted: int) -> None:
+def _allow_open_files(wanted: int, *, needed: bool) -> None:
+    """A closed loop's users each hold a connection; an open loop takes what there is, and says when that was short."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted += 256  # what the rest of the process has open
     if soft >= wanted:
         return
     if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise Refusal(
-            f"{wanted} open files are needed for so many users, {hard} are allowed",
-            why="each user holds a connection",
-            next_command=f"ulimit -Hn {wanted}, or fewer users",
-        )
+        if needed:
+            raise Refusal(
+                f"{wanted} open files are needed for so many users, {hard} are allowed",
+                why="each user holds a connection",
+                next_command=f"ulimit -Hn {wanted}, or fewer users",
+            )
+        wanted = hard
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 

@@ -43,8 +43,9 @@ def table(found: Sequence[Found], decided: Verdict) -> str:
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     lines += [line for other in found[1:] for line in _changes(found[0], other)]
     for f in found:
-        lines += [f"{f.url}: {line}" for line in notes(f)]
-        lines += [f"{f.url}: {g.name} {g.verdict}: {g.why}" for g in f.gates if g.verdict != "pass"]
+        before = f"{f.url}: " if len(found) > 1 else "  "
+        lines += [f"{before}{line}" for line in notes(f)]
+        lines += [f"{before}{g.name} {g.verdict}: {g.why}" for g in f.gates if g.verdict != "pass"]
     return "\n".join([*lines, f"verdict: {decided}"])
 
 
@@ -163,9 +164,10 @@ def notes(f: Found) -> list[str]:
     run = f.run
     how = f"{run.users} users, closed loop" if run.users else f"open loop at {_number(run.offered_rps)}/s"
     how += f", by {run.workers} workers" if run.workers else ""
-    kind = "the kernel's times of arrival" if run.kernel_times else "times as read"
+    kind = "; the kernel's times of arrival" if run.kernel_times else "; times as read"
     lines = [
-        f"{run.counts.planned} {run.protocol} requests, {how}, {run.in_flight_peak} in flight at most; {kind}",
+        f"{run.counts.planned} {run.protocol} requests, {how}, {run.in_flight_peak} in flight at most"
+        + (kind if run.counts.sent else ""),
         f"first body as sent: {str(run.body)[:300]}",
     ]
     if f.seed is not None:
@@ -185,7 +187,8 @@ def notes(f: Found) -> list[str]:
         lines.append("stopped by hand: what was in flight is counted as interrupted, and nothing is decided")
     if f.idle is not None:
         added = f.idle.added_ms
-        said = "not answered" if added is None else f"{added:+.0f} ms ({'' if f.idle.kept else 'not '}kept in memory)"
+        kept = {True: "kept in memory", False: "not kept in memory", None: "no more than warm answers differ"}
+        said = "not answered" if added is None else f"{added:+.0f} ms ({kept[f.idle.kept]})"
         lines.append(f"first answer after {f.idle.idle_s:.0f} s idle: {said}")
     if f.knee is not None:
         rate = "below the lowest rate tried" if f.knee.rate is None else f"{f.knee.rate:.3g}/s"

@@ -39,7 +39,7 @@ def runner(asked: Asked) -> Callable[[LoadPlan, Say | None], LoadRun]:
     if importlib.util.find_spec("locust") is None:
         raise DeclarationError(
             "workers need Locust, which is not installed", why="it is an optional part of this package",
-            next_command=f"{sys.executable} -m pip install 'inferlift[distributed]'",
+            next_command=f"{sys.executable} -m pip install '.[distributed]'",
         )  # fmt: skip
     if asked.sent.make().transport != "http":
         raise DeclarationError("workers speak HTTP", why="gRPC calls run in this process alone")

@@ -113,8 +113,14 @@ def target(
     route = own if parts.path in ("", "/") or protocol.transport == "grpc" else parts.path
     if parts.query:
         route += f"?{parts.query}"
+    name = parts.hostname
+    if not name.isascii():
+        try:
+            name = name.encode("idna").decode()
+        except UnicodeError:
+            raise DeclarationError(f"{url_shown(url)} names no host") from None
     return Target(
-        name=parts.hostname, port=port or (443 if tls else 80), ca=ca, tls=tls, route=route, timeout_s=timeout_s,
+        name=name, port=port or (443 if tls else 80), ca=ca, tls=tls, route=route, timeout_s=timeout_s,
         key=key, key_header=key_header if key else None, model=model,
     )  # fmt: skip
 

@@ -20,6 +20,7 @@ class AfterIdle(NamedTuple):
     idle_s: float
     warm_ms: float | None
     first_ms: float | None
+    slowest_warm_ms: float | None = None
 
     @property
     def added_ms(self) -> float | None:
@@ -27,7 +28,12 @@ class AfterIdle(NamedTuple):
 
     @property
     def kept(self) -> bool | None:
-        return None if self.added_ms is None else self.added_ms < ADDED_MS
+        """Whether the model was kept in memory; None: unknown, or not told apart from how much warm answers differ."""
+        if self.added_ms is None or self.first_ms is None:
+            return None
+        if self.added_ms < ADDED_MS:
+            return True
+        return None if self.slowest_warm_ms is not None and self.first_ms <= self.slowest_warm_ms else False
 
 
 def after_idle(
@@ -47,7 +53,8 @@ def after_idle(
         say(f"idle for {idle_s:.0f} s, then one request")
     sleep(idle_s)
     first = run(_plan(plan, 1, "after-idle", name), None)
-    return AfterIdle(idle_s, _median(warm), _median(first))
+    slowest = warm.ttft.max_ms if warm.ttft is not None else warm.total.max_ms
+    return AfterIdle(idle_s, _median(warm), _median(first), slowest)
 
 
 def _plan(plan: LoadPlan, requests: int, label: str, name: str) -> LoadPlan:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from inferlift.errors import DeclarationError
 from inferlift.load.asked import Asked
 from inferlift.load.endpoint import Sent
+from inferlift.load.protocols import NAMES
 from inferlift.profile import Targets
+
+_OPENAI = ("chat", "completions")
+USED_BY: Mapping[str, tuple[str, ...]] = {
+    "prompts": (*_OPENAI, "embeddings"), "extra": _OPENAI, "no-stream": _OPENAI, "cached": (*_OPENAI, "embeddings"),
+    "body": ("http", "kserve", "kserve-grpc"), "rows": ("http",), "image": ("image",), "field": ("image",),
+    "check": ("image", "http"),
+}  # fmt: skip
 
 
 def asked(
@@ -79,6 +87,11 @@ def asked(
     for name, share in (("error-share", error_share), ("quality-share", quality_share)):
         if not 0 <= share <= 1:
             raise DeclarationError(f"--{name} lies between 0 and 1, got {share:g}")
+    _useless(
+        protocol, rate=rate, arrivals=arrivals, ca=ca, urls=urls, key_header=key_header, key=key, quality=quality,
+        given={"prompts": prompts, "extra": extra, "body": body, "rows": rows, "image": images, "field": field,
+               "check": check, "no-stream": not stream, "cached": cached},
+    )  # fmt: skip
     tensors = protocol.startswith("kserve")
     return Asked(
         urls=tuple(urls),
@@ -128,6 +141,26 @@ def asked(
         junit=_path(junit),
         replace=replace,
     )
+
+
+def _useless(
+    protocol: str, *, given: Mapping[str, object], rate: float, arrivals: str, ca: str, urls: Sequence[str],
+    key_header: str, key: str, quality: str,
+) -> None:  # fmt: skip
+    """An option that would change nothing is a mistake of whoever typed it."""
+    for name, value in given.items():
+        if value and protocol in NAMES and protocol not in USED_BY[name]:
+            raise DeclarationError(
+                f"--{name} means nothing to the protocol {protocol}", why=f"it is for {', '.join(USED_BY[name])}"
+            )
+    if arrivals != "poisson" and not rate:
+        raise DeclarationError("--arrivals means nothing without --rate")
+    if ca and not any(url.startswith(("https:", "grpcs:")) for url in urls):
+        raise DeclarationError("--ca means nothing without an https URL")
+    if key_header != "Authorization" and not key:
+        raise DeclarationError("--key-header means nothing without --key")
+    if quality and protocol not in ("chat", "embeddings"):
+        raise DeclarationError(f"--quality asks chat or embeddings, not {protocol}")
 
 
 def _path(text: str) -> Path | None:

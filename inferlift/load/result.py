@@ -40,6 +40,7 @@ class Record:
     seconds: float = 0.0
     peak: int = 0
     connections: int = 0
+    starved: int = 0
     stamped: bool = False
     busy_share: float | None = None
     done_when_sent: int | None = None
@@ -141,6 +142,8 @@ def result(plan: LoadPlan, work: Worker | Record, taken: Taken, started: datetim
     whose, behind = _behind(plan, work, taken, delays)
     if whose == "client":
         limit = limit or behind
+    if work.starved:
+        limit = f"this machine had no socket left for {work.starved} requests"
     sends = plan.sends
     lag = from_counts(work.lags, 0.1)
     known = taken.all_tokens and ok > 0
@@ -184,6 +187,7 @@ def result(plan: LoadPlan, work: Worker | Record, taken: Taken, started: datetim
         prefix_cache=sends.prefix_cache,
         failures={kind: tuple(told) for kind, told in sorted(taken.failures.items())},
         behind=behind,
+        starved=work.starved,
     )
 
 

@@ -42,6 +42,9 @@ def standalone(
         target(url, protocol, key=asked.key, key_header=asked.key_header, ca=asked.ca, timeout_s=asked.timeout_s,
                model=asked.sent.model) for url in asked.urls
     ]  # fmt: skip
+    if protocol.transport == "http":
+        for one in where:
+            protocol.head(one)  # what no request can carry is told now
     scheduled = times(asked)
     run = _runner(asked)
     folder = prepare(asked)

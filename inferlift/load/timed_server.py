@@ -45,7 +45,7 @@ def chunk(data: bytes) -> bytes:
 class TimedServer:
     """`first_s` to the first token, `gap_s` between tokens. Both 0: the whole answer in one piece."""
 
-    def __init__(self, first_s: float, gap_s: float, tokens: int, port: int = 0) -> None:
+    def __init__(self, first_s: float, gap_s: float, tokens: int, port: int = 0, address: str = "127.0.0.1") -> None:
         self.first_s, self.gap_s, self.tokens = first_s, gap_s, tokens
         pieces = [EVENT % (b"", b"word%d " % k) for k in range(1, tokens)]
         first = HEAD + chunk(EVENT % (b'"role":"assistant",', b"")) + chunk(EVENT % (b"", b"word0 "))
@@ -60,11 +60,12 @@ class TimedServer:
         self.plain = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (
             len(text), text,
         )  # fmt: skip
-        self.listener = socket.create_server(("127.0.0.1", port), backlog=8192)
+        self.listener = socket.create_server((address, port), backlog=8192)
         self.listener.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.listener.setblocking(False)
         self.port = self.listener.getsockname()[1]
         self.peak = self.accepted = self.requests = self.in_flight = 0
+        self.peers: dict[str, int] = {}  # connections by the address they came from
         self.ttfts_s: list[float] = []
         self.totals_s: list[float] = []
         self._end, self._wake = os.pipe()
@@ -119,7 +120,7 @@ class TimedServer:
                 if fd == self.listener.fileno():
                     for _ in range(64):
                         try:
-                            peer, _ = self.listener.accept()
+                            peer, came_from = self.listener.accept()
                         except BlockingIOError:
                             break
                         peer.setblocking(False)
@@ -127,6 +128,7 @@ class TimedServer:
                         peer.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
                         sockets[peer.fileno()] = peer
                         self.accepted += 1
+                        self.peers[came_from[0]] = self.peers.get(came_from[0], 0) + 1
                         poll.register(peer.fileno(), select.EPOLLIN)
                     continue
                 if fd == self._end:

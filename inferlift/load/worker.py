@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import os
 import ssl
 import threading
@@ -29,6 +30,7 @@ CURVE_S = 0.25
 DRAIN_S = 1.0  # after [DONE] only the end of the body is missing: so long is it waited for
 CONNECTING_MOST = 256  # connections set up side by side before a closed loop begins
 CONNECT_S = 5.0  # ... and the time taken for it at most
+OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS)  # of this machine, not the server's
 BURST = 64  # sends in a row before answers are looked at again
 
 
@@ -41,6 +43,7 @@ class Worker:
         self.finished = threading.Event()
         self.failure: BaseException | None = None
         self.ended: collections.deque[Sample] = collections.deque()  # the caller takes from the left
+        self.starved = 0  # requests for which this machine had no socket
         self.sent = self.done = self.connections = self.in_flight = self.peak = 0
         self.errors: dict[str, int] = {}
         self.done_when_sent: int | None = None  # how many had ended when the last one was sent
@@ -202,6 +205,7 @@ class Worker:
         except ssl.SSLError as error:
             self._end(exchange, ("tls", str(error)[:200]))
         except OSError as error:
+            self.starved += error.errno in OWN_LIMITS
             self._end(exchange, ("connect", str(error)[:200]))
 
     def _send(self, exchange: Exchange, link: Link) -> None:
@@ -319,6 +323,7 @@ class Worker:
         try:
             self._pool.open(exchange)
         except OSError as error:
+            self.starved += error.errno in OWN_LIMITS
             self._end(exchange, ("connect", str(error)[:200]))
 
     def _end(self, exchange: Exchange, problem: tuple[str, str] | None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from inferlift.errors import DeclarationError
 from inferlift.modelfile import read
+from inferlift.profile.formats import contradicts
 
 # A declared value may differ by this share where the file's is counted, not stated.
 _LOOSE = {"parameters_total": 0.02, "parameters_active": 0.05, "vision_parameters": 0.1}
@@ -31,6 +32,10 @@ def fill(plain: Any, root: Path) -> list[tuple[str, str]]:
         for key, value in known.items()
         if _contradicts(key, model.get(key), value)
     ]
+    if (bits := known.get("weight_bits")) and contradicts(known.get("weight_format"), float(bits), known):
+        del known[
+            "weight_format"
+        ]  # most of a mixed file is in another format than its name says: what is stored counts
     pair = {"weight_bits", "weight_format"}
     # A declared format or bits stand for each other: the file's other one would not fit to it.
     own = pair if any(model.get(key) is not None for key in pair) else set()

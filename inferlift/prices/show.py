@@ -9,7 +9,7 @@ from typing import Literal
 from inferlift.artifacts import Offer
 from inferlift.errors import DeclarationError
 from inferlift.prices.age import MAX_AGE_DAYS, age_days, age_note, oldest
-from inferlift.prices.offers import REGION, offers
+from inferlift.prices.offers import REGION, offers, regions_offering
 from inferlift.prices.tables import extras
 
 _HEAD = ("offer", "GPU", "vCPU", "GiB", "USD/h", "spot", "1 year", "zones", "of", "days")
@@ -49,7 +49,14 @@ def table(
     reserved = [offer.name for offer in shown if offer.reserve_only]
     if reserved:
         notes.append(f"reserve only, no price by the hour: {', '.join(reserved)}")
-    unknown = [offer.name for offer in shown if not offer.reserve_only and not _priced(offer)]
+    absent = [offer for offer in shown if offer.offered is False]
+    if gpu:
+        notes += _elsewhere(absent, region)
+    elif absent:
+        notes.append(f"not sold in {region} ({len(absent)}): {', '.join(offer.name for offer in absent)}")
+    unknown = [
+        offer.name for offer in shown if not offer.reserve_only and not _priced(offer) and offer.offered is not False
+    ]
     if unknown:
         notes.append(f"price unknown ({len(unknown)}): {', '.join(unknown)}")
     ages = [days for date in dates if (days := age_days(date, today)) is not None]
@@ -63,6 +70,17 @@ def table(
     }
     figures |= {f"usd_per_hour.{offer.name}": offer.usd_per_hour for offer in shown}
     return PriceTable(tuple(_aligned([_HEAD, *body])), figures, tuple(notes))
+
+
+def _elsewhere(absent: list[Offer], region: str) -> list[str]:
+    """Types that the region does not have, and the regions that do."""
+    grouped: dict[tuple[str, ...], list[str]] = {}
+    for offer in absent:
+        grouped.setdefault(regions_offering(offer.name), []).append(offer.name)
+    return [
+        f"not sold in {region}: {', '.join(names)}; sold in: {', '.join(regions) or 'no region of the table'}"
+        for regions, names in grouped.items()
+    ]
 
 
 def _priced(offer: Offer) -> bool:

@@ -13,7 +13,18 @@ from pydantic import Field, model_validator
 from inferlift.artifacts.fleet import AwsSettings
 from inferlift.profile.base import Positive, Reference, Section, Share, impossible, impossibles
 from inferlift.profile.demand import Load, NamedTask, Network, Operations, Requests, Targets, Task
-from inferlift.profile.hosting import Budget, Data, Hosting, Lab, Origin, OwnHost, Static, Switch, WatchPlan
+from inferlift.profile.hosting import (
+    Budget,
+    Data,
+    Hosting,
+    ImageRegistry,
+    Lab,
+    Origin,
+    OwnHost,
+    Static,
+    Switch,
+    WatchPlan,
+)
 from inferlift.profile.model import Model, Server
 from inferlift.profile.rules import contradictions
 from inferlift.profile.tco import Tco
@@ -45,6 +56,7 @@ class Profile(Section):
     hosting: Hosting = Hosting()
     origin: Origin | None = None
     data: Data = Data()
+    registry: ImageRegistry | None = None
     switch: Switch = Switch()
     watch: WatchPlan = WatchPlan()
     budget: Budget

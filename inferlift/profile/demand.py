@@ -136,7 +136,7 @@ class Operations(Section):
     availability: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None, description="share of the time that users are served, 0.999 = 44 minutes a month without; null: none"
     )
-    quiet_s: int = Field(300, ge=1, description="destroy refuses while the gateway saw users within this time")
+    quiet_s: int = Field(300, ge=1, description="destroy and decommission refuse while users came within this time")
     residency: tuple[str, ...] = Field(
         (), description="where data may be: beginnings of region names (eu-central, us), 'eu' alone: the European Union"
     )

@@ -87,6 +87,22 @@ class Data(Section):
         return self
 
 
+class ImageRegistry(Section):
+    """Where the image is pushed, by digest, and pulled by model hosts. Without one it is copied as an archive."""
+
+    address: str = Field(min_length=1, description="HOST[:PORT][/PATH]; one of AWS' logs in by itself")
+    user: str = Field("", description="who logs in")
+    password: Reference | None = None
+    ca: str | None = Field(None, description="path of the CA that vouches for it; null: the system's")
+    deadline_s: Positive = Field(600, description="seconds in which each host must have pulled the image")
+
+    @model_validator(mode="after")
+    def _both(self) -> ImageRegistry:
+        if bool(self.user) != (self.password is not None):
+            raise impossible("password", "user and password go together; expected both or neither")
+        return self
+
+
 class Switch(Section):
     """How users are moved by DNS."""
 

@@ -164,7 +164,7 @@ class Server(Section):
     kind: Annotated[str, AfterValidator(servers.known)] = Field(
         "llamacpp",
         description="what serves the model; container: the user's own image",
-        json_schema_extra={"enum": list(servers.servers())},
+        json_schema_extra=lambda schema: schema.update(enum=list(servers.servers())),
     )
     image: str | None = Field(
         None, pattern=r".+@sha256:[0-9a-f]{64}$", description="the server's own image by digest; null: from packages"

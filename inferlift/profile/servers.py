@@ -6,14 +6,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 TABLE = Path(__file__).with_name("servers.yaml")
 
 
 @cache
 def servers() -> dict[str, dict[str, Any]]:
     """kind -> its entry."""
+    import yaml  # read when asked for: whoever only holds targets against figures needs no YAML
+
     table: dict[str, dict[str, Any]] = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
     return table
 

@@ -22,9 +22,12 @@ if TYPE_CHECKING:
         check_before_spending,
         expires,
         expiring,
+        kept,
         lift_expiry,
         lock_images,
+        ready,
     )
+    from inferlift.provision.static.target import staying_hosts
     from inferlift.provision.targets import (
         apply_fleet,
         apply_world,
@@ -35,16 +38,18 @@ if TYPE_CHECKING:
         read_fleet,
         read_world,
         settle,
-        staying_hosts,
         verify_fleet,
         verify_world,
     )
 
 _HOMES = {
     "fleet_document": "desired", "in_words": "desired", "Tools": "models", "WorldHosts": "models",
-    "power_off": "power", "power_on": "power",
+    "power_off": "power", "power_on": "power", "staying_hosts": "static.target",
     **dict.fromkeys(
-        ("Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "lift_expiry", "lock_images"),
+        (
+            "Asking", "ask_fleet", "check_before_spending", "expires", "expiring", "kept", "lift_expiry",
+            "lock_images", "ready",
+        ),
         "spending",
     ),
 }  # fmt: skip
@@ -63,6 +68,7 @@ __all__ = [
     "expiring",
     "fleet_document",
     "in_words",
+    "kept",
     "lift_expiry",
     "lock_images",
     "power_off",
@@ -70,6 +76,7 @@ __all__ = [
     "preview_fleet",
     "read_fleet",
     "read_world",
+    "ready",
     "settle",
     "staying_hosts",
     "verify_fleet",

@@ -6,6 +6,7 @@ What differs between targets is decided here, so that no stage asks which target
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from inferlift.artifacts import DesiredFleet, HostGroup, Sizing
 from inferlift.profile import Profile
@@ -48,13 +49,20 @@ def fleet_document(
     )  # fmt: skip
 
 
-def in_words(desired: DesiredFleet) -> list[str]:
-    """Its hosts, or its queue, in lines for people."""
+def in_words(desired: DesiredFleet, workdir: Path) -> list[str]:
+    """Its hosts, or its queue, in lines for people. Looks at nothing but what is noted in `workdir`."""
+    if desired.static is not None:
+        from inferlift.provision.static import target as own
+
+        return own.preview(desired, workdir)
     if desired.aws is not None and (queue := desired.aws.batch) is not None:
         types = ", ".join(queue.instance_types)
         return [f"a queue on at most {queue.max_vcpus} {queue.market} vCPUs ({types}); hosts while there are jobs"]
-    return [
+    hours = desired.aws.settings.expires_hours if desired.aws is not None else None
+    ends = [] if hours is None else [f"AWS itself takes them away after {hours} hours, until users are to be moved"]
+    hosts = [
         f"{g.count} {g.role} host{'s' if g.count > 1 else ''}, "
         + (f"{g.instance_type} {g.market} in {g.site}" if g.instance_type else f"{g.cpus:g} CPU each")
         for g in desired.groups
     ]
+    return hosts + ends

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from inferlift.artifacts import Check, DesiredFleet
+from inferlift.profile import Profile
 from inferlift.provision.models import Tools
 from inferlift.provision.targets import public_key, ssh_key
 
@@ -31,6 +32,22 @@ class Asking:
     resources: int
     broken: tuple[str, ...]  # rules of safety, in words; empty when all are kept
     billed: tuple[Billed, ...]
+
+
+def ready(profile: Profile) -> None:
+    """What can be said before anything at all is made, the lab's old world included.
+
+    Raises Refusal where nobody is signed in, DeclarationError where no user would get through.
+    """
+    if profile.target != "aws":
+        return
+    from inferlift.provision.aws import checks
+    from inferlift.provision.aws import plan as planning
+    from inferlift.provision.aws.session import Session
+
+    checks.refuse_examples(profile.aws, queue=profile.task == "batch")
+    region = profile.aws.region or next(iter(profile.operations.regions), planning.REGION)
+    Session().account(planning.parent_region(region))
 
 
 def check_before_spending(desired: DesiredFleet, say: Say) -> list[Check]:
@@ -93,6 +110,18 @@ def lift_expiry(desired: DesiredFleet, workdir: Path, tools: Tools, say: Say) ->
     from inferlift.provision.aws import target
 
     target.lift_expiry(desired, workdir, tools, public_key(ssh_key(workdir)), say)
+
+
+def kept(label: str, workdir: Path) -> list[str]:
+    """What of a removed fleet holds data, and goes on costing: asked of AWS. The lab keeps nothing."""
+    from inferlift.provision.aws import listing, notes
+    from inferlift.provision.aws.session import Session
+
+    if not notes.is_here(label, workdir):
+        return []
+    session = Session()
+    things = [t for region in notes.regions(workdir) for t in listing.left(label, region, session)]
+    return [f"{t} ({t.id}, {t.region})" for t in things if t.data]
 
 
 def lock_images(workdir: Path, images: dict[str, dict[str, str]]) -> None:

@@ -1,8 +1,7 @@
 """The lab as a target: the desired fleet and the old world made, read, verified and removed.
 
-A document for AWS or for own hosts, and a work folder whose fleet is there, are handed on to `aws/target.py` and
-`static/target.py`. Making goes through
-Pulumi; reading and verifying ask podman by label, so that the changer does not judge itself.
+Documents for AWS and own hosts, and work folders with such a fleet, go to `aws/target.py`, `static/target.py`.
+Making goes through Pulumi; reading and verifying ask podman by label, so that the changer does not judge itself.
 """
 
 from __future__ import annotations
@@ -210,11 +209,8 @@ def settle(workdir: Path, tools: Tools, say: Say) -> None:
 
 
 def destroy_fleet(label: str, workdir: Path, tools: Tools, say: Say, *, delete_data: bool = False) -> list[str]:
-    """Remove the fleet and all that carries its label. Returns what is left: empty when a new listing finds nothing.
-
-    On AWS what holds data stays and is named, unless `delete_data`; the lab keeps nothing. Own hosts stay: they are
-    given back, once the roles are gone from what `staying_hosts` names.
-    """
+    """Remove the fleet and all with its label. Returns what is left: empty when a new listing finds nothing.
+    On AWS what holds data stays and is named, unless `delete_data`; the lab keeps nothing. Own hosts are given back."""
     if own_notes.is_here(label, workdir):
         return own.destroy(label, workdir, say)
     if notes.is_here(label, workdir):
@@ -222,14 +218,6 @@ def destroy_fleet(label: str, workdir: Path, tools: Tools, say: Say, *, delete_d
 
         return target.destroy(label, workdir, tools, say, delete_data=delete_data)
     return _destroy(label, workdir, FLEET, tools, say)
-
-
-def staying_hosts(label: str, workdir: Path) -> tuple[Host, ...]:
-    """Hosts that outlive the fleet, with our roles on them: whoever destroys it takes those away first.
-
-    Raises nothing for a host that does not answer: `destroy_fleet` names it.
-    """
-    return own.staying(label, workdir) if own_notes.is_here(label, workdir) else ()
 
 
 def destroy_world(label: str, workdir: Path, tools: Tools, say: Say) -> list[str]:
@@ -399,6 +387,6 @@ def _attempt(action: Callable[[], object]) -> CheckFailed | None:
 
 __all__ = [
     "FLEET", "WORLD", "HostSpec", "apply_fleet", "apply_world", "destroy_fleet", "destroy_world", "drift_fleet",
-    "generation", "preview_fleet", "public_key", "read_fleet", "read_world", "settle", "ssh_key", "staying_hosts",
-    "verify_fleet", "verify_world",
+    "generation", "preview_fleet", "public_key", "read_fleet", "read_world", "settle", "ssh_key", "verify_fleet",
+    "verify_world",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ from inferlift.report.figures import count, milliseconds, number, quantity, seco
 from inferlift.report.plots import Axis, Chart, Point, Series, linear, spread, timeline
 
 _HOUR = 3600.0
-_CLASSES = (
+_CLASSES: tuple[tuple[str, str, Callable[[int], bool]], ...] = (
     ("answered (2xx, 3xx)", "new", lambda code: 200 <= code < 400),
     ("refused (4xx)", "third", lambda code: 400 <= code < 500),
     ("failed (5xx, never answered)", "old", lambda code: code >= 500 or code == 0),

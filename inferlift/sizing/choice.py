@@ -18,6 +18,7 @@ from inferlift.sizing.serving import serve
 ZONES_ASSUMED = 3  # of a region whose zones are not known; most of AWS' have three
 COST = "max_cost_per_1000"
 ZONES = "failure_domain"
+NOT_NAMED = "is not among operations.hardware"
 REFRESH = "./invoke prices --refresh asks AWS for it"
 Sold = Literal["on demand", "spot", "reserved", "owned"]
 _SAID = {"p95_ttft_ms": "first token after {:.0f} ms", "p95_total_ms": "answer after {:.0f} ms"}
@@ -85,7 +86,7 @@ def row(terms: Terms, offer: Offer, known: Known) -> Row:
     allowed = profile.operations.hardware
     found: Served | Unserved
     if allowed and (offer.gpu or "cpu").lower() not in {name.strip().lower() for name in allowed}:
-        found = Unserved(offer.name, no_memory(profile), f"{offer.gpu or 'a CPU'} is not among operations.hardware")
+        found = Unserved(offer.name, no_memory(profile), f"{offer.gpu or 'a CPU'} {NOT_NAMED}")
     else:
         found = serve(profile, offer, known)
     sold, usd_hour, basis, source, date = _price(profile, offer)

@@ -35,7 +35,7 @@ def checks(
     known; `regions_offering`: where the type can really be had (prices.regions_offering), for the next step.
     """
     operations = profile.operations
-    found = [weights(gpu, profile.model.weight_format), cache_of(gpu, profile.model.kv_format)]
+    found = [weights(gpu, profile.model.weight_format), *reader(profile), cache_of(gpu, profile.model.kv_format)]
     if gpu is not None:
         found += [
             toolkit(gpu, cuda),
@@ -72,6 +72,21 @@ def weights(gpu: Gpu | None, name: str | None) -> CompatCheck:
     return _capability(
         label, gpu, name, told.min_compute, told.min_compute_slow, "weights are unpacked first", told.source
     )
+
+
+def reader(profile: Profile) -> list[CompatCheck]:
+    """Whether the server reads files of that format: llama.cpp reads GGUF and nothing else, most others no GGUF."""
+    kind, name = profile.server.kind, profile.model.weight_format
+    told, label = _table()["readers"].get(profile.server.engine), "server"
+    if name is None or told is None:
+        return []
+    if name in told["reads"]:
+        return [CompatCheck(name=label, verdict="pass", detail=f"{kind} reads {name}", source=told["source"])]
+    step = f"use one of {', '.join(told['reads'])}, or another server.kind"
+    if name in told.get("tries", ()):
+        return [_unknown(label, f"{kind} reads {name} as an experiment only", step, told["source"])]
+    detail = f"{kind} does not read {name}"
+    return [CompatCheck(name=label, verdict="fail", detail=detail, next_step=step, source=told["source"])]
 
 
 def cache_of(gpu: Gpu | None, name: str | None) -> CompatCheck:

@@ -94,8 +94,9 @@ def said(layout: Layout) -> str:
 def _copy(profile: Profile, gpu: Gpu, layout: Layout) -> Copy | str:
     """The most sessions at once that meet the targets, or as near as one session comes; or why it does not fit."""
     model, server, context = profile.model, profile.server, context_of(profile)
+    most = server.slots if "slots" in server.model_fields_set else MOST_AT_ONCE
     try:
-        fits = most_sessions(model, server, gpu, layout, context)
+        fits = most_sessions(model, server, gpu, layout, context, most)
     except DeclarationError as error:
         return f"{error.what}" + (f": {error.why}" if error.why else "")
     if fits < 1:
@@ -103,8 +104,7 @@ def _copy(profile: Profile, gpu: Gpu, layout: Layout) -> Copy | str:
         have = (wanted.available or 0) / GIB
         over = f"{layout.gpus} x {gpu.name}" if layout.gpus > 1 else gpu.name
         return f"needs {wanted.total / GIB:.1f} GiB of GPU memory ({over}, the fullest GPU), may use {have:.1f}"
-    limit = min(fits, server.slots if "slots" in server.model_fields_set else MOST_AT_ONCE)
-    steps = sorted({*(2**n for n in range(limit.bit_length())), limit})
+    steps = sorted({*(2**n for n in range(fits.bit_length())), fits})
     best = _at(profile, gpu, layout, steps[-1], context)
     if best is None:
         return f"bandwidth and FLOPS of {gpu.name} are unknown"

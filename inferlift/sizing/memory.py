@@ -85,11 +85,13 @@ def need(
     return Need(**parts, lines=_lines(model, server, used, gpu, layout, sessions, context, parts))  # type: ignore[arg-type]
 
 
-def most_sessions(model: Model, server: Server, gpu: Gpu, layout: Layout, context: int) -> int:
-    """How many sessions of `context` tokens fit at once; 0 where not even one does."""
+def most_sessions(
+    model: Model, server: Server, gpu: Gpu, layout: Layout, context: int, limit: int = MOST_SESSIONS
+) -> int:
+    """How many sessions of `context` tokens fit at once, at most `limit`; 0 where not even one does."""
     _possible(model, gpu, layout, 1, context)
     used = engine(server.engine)
-    return _most(lambda count: _fits(model, server, used, gpu, layout, count, context), MOST_SESSIONS)
+    return _most(lambda count: _fits(model, server, used, gpu, layout, count, context), limit)
 
 
 def longest_context(model: Model, server: Server, gpu: Gpu, layout: Layout, sessions: int) -> int:

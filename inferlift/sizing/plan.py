@@ -23,12 +23,12 @@ from inferlift.profile import Profile
 from inferlift.sizing import batching, compat, hardware, image_tokens
 from inferlift.sizing.capacity import day_curve, mean_rps, peak_rps, to_answer
 from inferlift.sizing.chain import Question, chain
-from inferlift.sizing.choice import COST, ZONES, Row, Terms, compare, preference, result, row
+from inferlift.sizing.choice import COST, NOT_NAMED, ZONES, Row, Terms, compare, preference, result, row
 from inferlift.sizing.copies import Known
 from inferlift.sizing.cost import mean_of_day
 from inferlift.sizing.memory import most_sessions, weights_bytes
+from inferlift.sizing.notes import notes
 from inferlift.sizing.reach import TOKENS_PER_S, Served, context_of, image_context
-from inferlift.sizing.tco_assumptions import reserved_range
 from inferlift.sizing.variants import variants
 from inferlift.sizing.verdict import Service, nearest, software, threshold, verdict
 from inferlift.sizing.vision import service_time
@@ -93,7 +93,7 @@ def size(
         cost_per_hour=best.cost_per_hour,
         cost_per_1000=best.per_1000,
         currency=profile.budget.currency,
-        notes=_notes(profile, peak, answered, mean, best),
+        notes=notes(profile, peak, answered, mean, best),
         mean_rps=mean,
         region=best.offer.region,
         sold_as=best.sold_as,
@@ -167,11 +167,17 @@ def _countable_images(profile: Profile) -> None:
 
 def _fits_nowhere(profile: Profile, rows: Sequence[Row]) -> DeclarationError:
     grouped: dict[str, list[str]] = {}
+    other = {found.offer.gpu or "cpu" for found in rows if found.why.endswith(NOT_NAMED)}
     for found in rows:
-        grouped.setdefault(found.why, []).append(found.name)
+        if not found.why.endswith(NOT_NAMED):
+            grouped.setdefault(found.why, []).append(found.name)
     # what is too small says more than what was left out
     ordered = sorted(grouped.items(), key=lambda pair: not pair[0].startswith("needs"))
     told = [f"{names[0]}{' and others' if len(set(names)) > 1 else ''}: {why}" for why, names in ordered]
+    if other:
+        asked = ", ".join(profile.operations.hardware)
+        which = "the others have" if told else f"no offer has {asked}; there are"
+        told.append(f"{which} {', '.join(sorted(other))}, not among operations.hardware ({asked})")
     return DeclarationError(
         f"{profile.model.name} fits no offer of the target {profile.target}",
         why="; ".join(told[:5]) + (f"; and {len(told) - 5} more reasons" if len(told) > 5 else ""),
@@ -323,49 +329,3 @@ def _chain(profile: Profile, best: Row, answered: Figure) -> Chain | None:
             busy=share / each if share is not None and each else None,
         )
     )
-
-
-def _notes(profile: Profile, peak: Figure, answered: Figure, mean: Figure | None, best: Row) -> tuple[str, ...]:
-    notes = [f"peak: {peak.source}", f"rate of one replica ({best.rate.basis}): {best.rate.source}"]
-    asked, deadline = profile.requests, profile.targets.acceptance_deadline_s
-    if answered is not peak:
-        notes.append(f"to be answered: {answered.value or 0:.3g} requests/s, {answered.source}")
-    if deadline is not None:
-        notes.append(f"{asked.in_flight_peak} in flight must be answered within {deadline:g} s: counted in")
-    if answered.value is not None:
-        notes.append(f"replicas: {answered.value:.3g} requests/s / {best.rate.value or 0:.3g} -> {best.replicas},"
-                     f" plus {best.spare} spare")  # fmt: skip
-    if best.cost_per_hour.value is not None and peak.value:
-        if mean is None:
-            notes.append("cost per 1000 is at the peak rate: the logs span less than a day, the real mean is not known")
-        else:
-            least = best.cost_per_hour.value / (peak.value * 3600) * 1000
-            notes.append(f"at the peak rate 1000 requests would cost {least:.4f} {profile.budget.currency}")
-    if best.served is not None and best.served.sessions is not None:
-        room = best.served.sessions * best.served.copies * best.replicas
-        if asked.in_flight_peak > room:
-            notes.append(f"{asked.in_flight_peak - room} of {asked.in_flight_peak} in flight wait at the gateway")
-    if asked.sessions is not None and best.served is not None and best.served.gpu is not None and best.served.need:
-        fits = most_sessions(
-            profile.model, profile.server, best.served.gpu, best.served.layout, context_of(profile)
-        ) * best.served.copies * best.replicas  # fmt: skip
-        kept = min(fits, asked.sessions)
-        notes.append(
-            f"the context of {kept} of {asked.sessions} open conversations stays in GPU memory between requests"
-        )
-    if profile.operations.reservation in ("1y", "3y") and best.sold_as != "reserved":
-        notes.append(_without_reserved_price(profile, best))
-    if best.served is not None and best.served.beyond:
-        notes.append(f"the prediction goes beyond what it was fitted on: {best.served.beyond}")
-    notes.append("costs are of compute alone: no disks, addresses, traffic or load balancer")
-    return tuple(notes)
-
-
-def _without_reserved_price(profile: Profile, best: Row) -> str:
-    """A reservation whose price no table has is priced as it is sold, and what it may come to is said as a range."""
-    said = f"no price of a {profile.operations.reservation} reservation is known: priced {best.sold_as}"
-    if best.per_1000.value is None or profile.target != "aws":
-        return said
-    least, most, source = reserved_range()
-    low, high = (best.per_1000.value * (1 - share) for share in (most, least))
-    return f"{said}; at {least:.0%} to {most:.0%} less 1000 would cost {low:.4g} to {high:.4g} ({source})"

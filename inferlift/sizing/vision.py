@@ -23,13 +23,15 @@ ROWS_FOR_A_FACTOR = 6  # measured on a GPU before it is told apart from the othe
 _HERE = Path(__file__).parent
 
 
-def item_rate(profile: Profile, offer: Offer, gpu: Gpu | None, *, batch: int = 1) -> ItemRate | None:
+def item_rate(
+    profile: Profile, offer: Offer, gpu: Gpu | None, *, batch: int = 1, tokens: int | None = None
+) -> ItemRate | None:
     """Items a second of one GPU of the offer (a slice of one where it is a slice), or of the whole host without GPU.
 
     None: the FLOP of an item are unknown (`flops_per_item`), or the host's size is. One request may hold several
-    items: `requests.images_per_request`.
+    items: `requests.images_per_request`. `tokens`: of a text that is not as long as the median.
     """
-    flops = flops_per_item(profile)
+    flops = flops_per_item(profile, tokens)
     if flops is None:
         return None
     if gpu is not None:
@@ -42,14 +44,14 @@ def item_rate(profile: Profile, offer: Offer, gpu: Gpu | None, *, batch: int = 1
     return on_cpu(offer.vcpu, flops, batch=batch, weight_format=profile.model.weight_format)
 
 
-def flops_per_item(profile: Profile) -> float | None:
-    """FLOP of one image or text: as declared, else of a text encoder with the profile's median input."""
+def flops_per_item(profile: Profile, tokens: int | None = None) -> float | None:
+    """FLOP of one image or text: as declared, else of a text encoder with `tokens`, or the profile's median input."""
     model, asked = profile.model, profile.requests
     if model.flops_per_item is not None:
         return model.flops_per_item
     if profile.task == "image" or not model.layers or not asked.input_tokens_p50:
         return None
-    return text_flops(model, asked.input_tokens_p50)
+    return text_flops(model, tokens or asked.input_tokens_p50)
 
 
 def text_flops(model: Model, tokens: int) -> float:

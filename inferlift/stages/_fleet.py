@@ -26,14 +26,14 @@ from inferlift.artifacts import (
     World,
 )
 from inferlift.errors import CheckFailed, Refusal
-from inferlift.ledger import Intent, now
+from inferlift.ledger import Intent
 from inferlift.secret import resolve
 from inferlift.stages._common import protocol, server_wheels
+from inferlift.stages._moving import copy_data, deliver, strip
 from inferlift.stages._plan import planned
 from inferlift.stages.base import Context, Settled, moved
 from inferlift.tree import tree_digest
 
-DATA = "/srv/data"
 READY_COMPLETIONS = 5
 READY_WITHIN_S = 60
 
@@ -100,17 +100,6 @@ def _affordable(ctx: Context, wanted: DesiredFleet) -> None:
         )
 
 
-def strip(ctx: Context) -> None:
-    """Hosts that outlive the fleet: the roles and the data are taken away again; nothing to do where hosts are made."""
-    from inferlift import configure, provision, transfer
-
-    hosts = provision.staying_hosts(f"{ctx.owner}/fleet", ctx.folder)
-    if not hosts:
-        return
-    configure.apply(hosts, "remove.yml", {}, {}, ctx.path("fleet"), ctx.say)
-    transfer.remove([h for h in hosts if h.role == "model"], DATA)
-
-
 def serve(ctx: Context, wanted: DesiredFleet) -> Service:
     """Hosts, then data where users already rely on it, then configuration, then real completions in a row."""
     from inferlift import provision
@@ -132,6 +121,7 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
         ctx.step(
             "data", lambda: copy_data(ctx, fleet), Transfer, subject=", ".join(h.name for h in fleet.by_role("model"))
         )
+    deliver(ctx, fleet)
     contract = contract_of(ctx)
     how = configure_under_users if moved(ctx.ledger) else configure_fleet
     configured = ctx.step("configure", lambda: how(ctx, fleet), Configured, subject=fleet.label)
@@ -261,40 +251,6 @@ def origin_target(ctx: Context) -> Any:
 
 def roles_digest(ctx: Context) -> str:
     return tree_digest(ctx.root / "playbooks") + tree_digest(ctx.root / "templates")
-
-
-def copy_data(ctx: Context, fleet: Fleet) -> Transfer:
-    from inferlift import transfer
-
-    world, data, models = ctx.need("world", World), ctx.profile.data, fleet.by_role("model")
-    limit = None if data.limit_mb_per_s is None else max(1, round(data.limit_mb_per_s * 1e6 / 1024))
-    writers = None if data.freeze is None else lambda: freeze(ctx)
-    if data.source is not None and "://" in data.source:
-        return transfer.copy_s3(data.source, models, DATA, ctx.path("data"), ctx.say, limit, freeze=writers)
-    path = data.source or world.data_path
-    return transfer.copy(world.origin, path, models, DATA, ctx.path("data"), ctx.say, limit, freeze=writers)
-
-
-def freeze(ctx: Context) -> None:
-    """The old side stops writing. That it did is noted before, so that whatever happens it is let go again."""
-    data = ctx.profile.data
-    if data.freeze is None:
-        return
-    ctx.ledger.set_document("frozen", {"at": now(), "thaw": data.thaw})
-    ctx.say("the old side's writes are stopped")
-    ssh.run(ctx.need("world", World).origin, data.freeze, timeout_s=300)
-
-
-def thaw(ctx: Context, *, copied: bool = True) -> None:
-    """The old side may write again; its copies, if any, are out of date from then on. Nothing where none is frozen."""
-    frozen = ctx.ledger.document("frozen")
-    if frozen is None:
-        return
-    ssh.run(ctx.need("world", World).origin, frozen["thaw"], timeout_s=300)
-    ctx.say("the old side may write again: before users are moved, its data is copied once more")
-    ctx.ledger.drop_document("frozen")
-    if copied:
-        ctx.ledger.drop("migrate")
 
 
 def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), check: bool = False) -> Configured:
@@ -461,4 +417,4 @@ def _guarded(name: str, look: Any) -> Any:
     return guarded
 
 
-__all__ = ["DATA", "contract_of", "copy_data", "current", "desired", "document", "serve", "verify_service"]
+__all__ = ["contract_of", "current", "desired", "document", "serve", "verify_service"]

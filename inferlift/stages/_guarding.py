@@ -34,8 +34,8 @@ def ensure(ctx: Context, world: World) -> Guarded:
     if backend is None:
         return Guarded(why=why)
     service = _fleet.current(ctx)
-    monitor, lab, hook = service.fleet.by_role("monitor")[0], ctx.profile.target == "lab", ctx.profile.switch.webhook
-    every_s = 5.0 if lab else 15.0
+    monitor, hook = service.fleet.by_role("monitor")[0], ctx.profile.switch.webhook
+    every_s = 5.0 if ctx.profile.lab is not None else 15.0
     secrets = {"prometheus-password": "guard_prometheus_password"}
     references = {"guard_prometheus_password": service.monitor_password}
     for name, reference in (("key", key), ("webhook", hook)):
@@ -48,7 +48,7 @@ def ensure(ctx: Context, world: World) -> Guarded:
         prometheus_password_file=f"{FOLDER}/prometheus-password", prometheus_ca="/etc/inferlift/tls/ca.pem",
         failures=ctx.profile.switch.failures_to_roll_back + 1, every_s=every_s,
         webhook_file=f"{FOLDER}/webhook" if hook else None,
-        hardened=not lab,  # a lab host is a container: it gives no mount namespaces
+        hardened=not _container(monitor),
     )  # fmt: skip
     folder = ctx.path("fleet", "guard")
     texts = [(f.path, f.text, f.mode, f.owner) for f in files]
@@ -96,6 +96,11 @@ def stop(monitor: Host) -> None:
 
 def start(monitor: Host) -> None:
     ssh.run(monitor, f"! systemctl cat {UNIT} >/dev/null 2>&1 || systemctl enable --now {UNIT}")
+
+
+def _container(host: Host) -> bool:
+    """A container gives its services no mount namespaces: the lab's hosts, and hosts of one's own that are some."""
+    return ssh.run(host, "systemd-detect-virt --container --quiet", timeout_s=20, check=False).returncode == 0
 
 
 def _gates(ctx: Context) -> Any:

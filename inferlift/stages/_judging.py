@@ -61,19 +61,20 @@ class Judge:
 
     def _against_old(self) -> tuple[Gate, ...]:
         """The first switch has no history: the new side is held against the old one, asked in the same minute."""
-        from inferlift.dns.gating import no_data, value_gate
+        from inferlift.dns.gating import no_data, quantile, value_gate
         from inferlift.dns.pinned import MARGIN_MS
 
         was = self._sent(_fleet.origin_target(self.ctx), COMPARED, 1, "old side", "switch-old")
         is_now = self._sent(_fleet.target_of(self.ctx, self.service), COMPARED, 1, "new side", "switch-new")
         name, source = "new side P95 against the old side", f"{COMPARED} requests to each side"
-        before, after = was.total.p95_ms, is_now.total.p95_ms
+        # a load run tells no percentile of so few: here both sides have the same few
+        before, after = quantile(was.latencies_ms, 0.95), quantile(is_now.latencies_ms, 0.95)
         if before is None:
             return (no_data(name, source, "the old side answered none of them well"),)
         limit = max(SLOWER * before, before + MARGIN_MS)
         return (
             value_gate(
-                name, after, is_now.total.n, target=limit, minimum=COMPARED // 2, unit="ms", source=source,
+                name, after, len(is_now.latencies_ms), target=limit, minimum=COMPARED // 2, unit="ms", source=source,
             ),
         )  # fmt: skip
 
@@ -126,7 +127,7 @@ class Judge:
         from inferlift.observe import Prometheus
 
         service, profile = self.service, self.ctx.profile
-        scrape_s = 2 if profile.target == "lab" else 15
+        scrape_s = 2 if profile.lab is not None else 15  # as configure/variables.py tells the monitor
         window = max(SCRAPES * scrape_s, math.ceil(time.time() - self._since))
         wanted = fleet_gates(profile, window, minimum=max(1, profile.switch.min_samples // 2))
         time.sleep(scrape_s)  # what was just sent is in the next scrape

@@ -211,6 +211,8 @@ def moved(ledger: Ledger) -> bool:
 
 
 def all_back(ledger: Ledger) -> None:
-    """Every user is on the old side again: the attempt's steps stay for the report, but nobody is there."""
+    """Every user is on the old side again: the attempt's steps stay for the report, but nobody is there, and no step
+    waits for an approval any more."""
+    ledger.drop_document("waiting")
     if (kept := ledger.document("switch_steps")) is not None:
         ledger.set_document("switch_steps", {**kept, "back": True})

@@ -37,7 +37,7 @@ class BuildStage(Stage):
         if dockerfile is None:
             return ["rewrite the workload's Dockerfile to the target's base and build it with podman"]
         changes = rewrite(dockerfile.read_text(encoding="utf-8"), "debian").changes
-        return [f"rewrite {len(changes)} lines of {dockerfile} and build it with podman, no push"]
+        return [f"rewrite {len(changes)} lines of {dockerfile} and build it with podman"]
 
     def run(self, ctx: Context) -> Images:
         from inferlift import toolchain

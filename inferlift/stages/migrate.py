@@ -7,7 +7,7 @@ from typing import Any
 from inferlift.artifacts import Artifact, Check, Transfer
 from inferlift.errors import Held, InferliftError, Refusal
 from inferlift.ledger import Intent
-from inferlift.stages import _fleet
+from inferlift.stages import _fleet, _moving
 from inferlift.stages.base import Context, Settled, Stage
 
 
@@ -34,7 +34,7 @@ class MigrateStage(Stage):
         data = ctx.profile.data
         limit = "" if data.limit_mb_per_s is None else f", at most {data.limit_mb_per_s:g} MB/s"
         lines = [
-            f"copy {data.source or source} to {_fleet.DATA} on each model host, twice, compared by checksums{limit}; "
+            f"copy {data.source or source} to {_moving.DATA} on each model host, twice, compared by checksums{limit}; "
             "only read at the source"
         ]
         return lines if data.freeze is None else [*lines, f"before the second pass, on the old host: {data.freeze}"]
@@ -57,28 +57,28 @@ class MigrateStage(Stage):
         try:
             return ctx.step(
                 "copy",
-                lambda: _fleet.copy_data(ctx, fleet),
+                lambda: _moving.copy_data(ctx, fleet),
                 Transfer,
                 subject=", ".join(h.name for h in fleet.by_role("model")),
             )
         except (InferliftError, KeyboardInterrupt):
-            _fleet.thaw(ctx, copied=False)
+            _moving.thaw(ctx, copied=False)
             raise
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
         """A copy that was killed begins with the source as it is: its writers go on until they are stopped again."""
-        _fleet.thaw(ctx, copied=False)
+        _moving.thaw(ctx, copied=False)
         return "absent"
 
     def undo(self, ctx: Context) -> list[str]:
-        _fleet.thaw(ctx)
+        _moving.thaw(ctx)
         return []
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
         from inferlift.transfer import verify
 
         assert isinstance(artifact, Transfer)  # noqa: S101
-        return verify(artifact, _fleet.current(ctx).fleet.by_role("model"), _fleet.DATA)
+        return verify(artifact, _fleet.current(ctx).fleet.by_role("model"), _moving.DATA)
 
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, Transfer)  # noqa: S101

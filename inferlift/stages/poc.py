@@ -31,7 +31,9 @@ class PocStage(Stage):
     def preview(self, ctx: Context) -> list[str]:
         from inferlift import provision
 
-        return provision.in_words(self._wanted(ctx))
+        lines = provision.in_words(self._wanted(ctx), ctx.folder)
+        there = ctx.profile.registry
+        return lines if there is None else [*lines, f"push the image to {there.address}, pull it on the model hosts"]
 
     def run(self, ctx: Context) -> Service:
         return _fleet.serve(ctx, self._wanted(ctx))

@@ -9,9 +9,9 @@ from typing import Any
 
 from inferlift import ssh
 from inferlift.artifacts import Artifact, Check, Cutover, ParityCase, SwitchStep, World
-from inferlift.errors import CheckFailed, Held, InferliftError, Retryable
+from inferlift.errors import CheckFailed, Held, InferliftError, Refusal, Retryable
 from inferlift.ledger import Intent, now
-from inferlift.stages import _fleet, _guarding, _notice, _old_side, _users
+from inferlift.stages import _fleet, _guarding, _moving, _notice, _old_side, _users
 from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Settled, Stage, all_back
 
@@ -80,7 +80,11 @@ class SwitchStage(Stage):
             ctx.ledger.set_document("switch_steps", {"attempt": attempt, "steps": []})
         _fleet.lift_expiry(ctx)
         with _users.running(ctx, world, "switch"):
-            outcome = self._switch(ctx, world, service.endpoint.address, attempt).run()
+            try:
+                outcome = self._switch(ctx, world, service.endpoint.address, attempt).run()
+            except (Held, CheckFailed, Refusal):  # a kill or Ctrl-C leaves the question open, an end does not
+                ctx.ledger.drop_document("waiting")
+                raise
         ctx.ledger.drop_document("waiting")
         cutover = Cutover(
             name=world.contract.name, old=world.origin.address, new=service.endpoint.address,
@@ -94,7 +98,7 @@ class SwitchStage(Stage):
             old_side=None if outcome.rolled_back else _who_is_left(ctx, world, left_at(ctx)),
         )  # fmt: skip
         if outcome.rolled_back:
-            _fleet.thaw(ctx)
+            _moving.thaw(ctx)
             ctx.ledger.set_document("rolled_back", cutover)
             # a plain deploy does not move users again into what has just failed them
             ctx.ledger.set_document(

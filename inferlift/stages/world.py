@@ -118,7 +118,7 @@ class WorldStage(Stage):
         hosts = (artifact.origin, artifact.authority, artifact.resolver)
         off = ctx.ledger.document("decommissioned") is not None
         with ThreadPoolExecutor(len(hosts)) as pool:
-            origin, own = hosts[0], _workload(ctx).services
+            origin, own = hosts[0], origin_services(ctx)
             looked = pool.map(
                 lambda h: _off(h) if off and h is origin else _services(h, SERVICES.get(h.role, own)), hosts
             )
@@ -209,6 +209,11 @@ class WorldStage(Stage):
         )
         hosts = (world.origin, world.authority, world.resolver)
         return configure.apply(hosts, old.PLAYBOOK, variables, secrets, folder, ctx.say)
+
+
+def origin_services(ctx: Context) -> tuple[str, ...]:
+    """The units that make the old side."""
+    return _workload(ctx).services
 
 
 def _workload(ctx: Context) -> Workload:

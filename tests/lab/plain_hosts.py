@@ -120,7 +120,8 @@ class PlainHosts:
             listed = ", ".join(self.addresses[f"{role}-{n}"] for n in range(1, count + 1))
             ram = more.get(f"{role}_ram_gb", f"{mib * 2**20 / 1e9:.2f}")
             rows.append(
-                f"    - {{name: own-{role}, role: {role}, addresses: [{listed}], cores: {cores}, ram_gb: {ram}}}"
+                f"    - {{name: own-{role}, role: {role}, addresses: [{listed}], cores: {cores}, ram_gb: {ram}, "
+                f"cost_per_hour: 0.01}}"
             )
         lines = [f"  ssh_key: {self.key}", f"  known_hosts: {self.known_hosts}", "  hosts:", *rows]
         return "static:\n" + "\n".join(lines) + "\n"

@@ -19,7 +19,7 @@ from inferlift.errors import CheckFailed, DeclarationError, InferliftError, NoCa
 from inferlift.provision.aws import capacity, hostkeys, listing, naming, removal, undo
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.checks import before_spending
-from inferlift.provision.aws.resolve import resolve
+from inferlift.provision.aws.resolve import image, resolve
 from inferlift.provision.aws.session import Session
 from inferlift.provision.aws.tables import instance_type
 from tests.standin_aws import cloud as standin
@@ -72,6 +72,13 @@ def test_no_capacity_moves_on_to_the_next_zone(cloud: standin.Cloud, session: Se
         "g5.xlarge in eu-central-1b: 2 held (tried 2 of 3)",
     ]
     assert [zone for _, zone in cloud.asked] == [f"{REGION}a", f"{REGION}b"], "the third zone is not asked"
+
+
+def test_no_capacity_in_two_zones_moves_on_twice(cloud: standin.Cloud, session: Session) -> None:
+    cloud.faults = {("CreateCapacityReservation", f"{REGION}{z}"): "InsufficientInstanceCapacity" for z in "ab"}
+    said: list[str] = []
+    assert hold(session, said).zones[0] == f"{REGION}c"
+    assert said[-1] == "g5.xlarge in eu-central-1c: 2 held (tried 3 of 3)"
 
 
 def test_no_capacity_anywhere_says_how_many_were_tried_and_holds_nothing(
@@ -201,7 +208,7 @@ def test_an_existing_network_that_is_not_there_is_said(
 
 
 def test_images_of_a_lock_file_are_taken(cloud: standin.Cloud, session: Session) -> None:
-    other = standin.AMI["arm64"]
+    other, _ = image(session, REGION, "debian", "arm64")  # the stand-in registers what is asked for
     locked = {REGION: {"model": other}}
     site = planning.of(resolve(document("llm-13b"), session, quiet, locked=locked)).sites[0]
     assert site.images["model"] == other

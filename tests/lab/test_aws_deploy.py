@@ -145,6 +145,7 @@ def test_back_and_gone(lab: Lab) -> None:
     assert "kept" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_queue_is_made_and_what_makes_no_sense_for_it_is_said(account: dict[str, str]) -> None:
     with migration_of("aws-batch", "batch", account) as lab:
         plan = lab.invoke("plan")

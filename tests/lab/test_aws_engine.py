@@ -157,6 +157,17 @@ def test_again_in_place_anew_and_behind_its_back(account: Account) -> None:
     assert account.changed() == [], "a second run changes nothing"
     assert provision.drift_fleet(desired, account.folder, account.tools) == []
     assert all(c.ok for c in provision.verify_fleet(first, account.folder, account.tools))
+    asked = {c.name: c for c in provision.check_before_spending(desired, account.say)}
+    assert all(c.ok for c in asked.values()), asked
+    assert "resources of this fleet" in asked["what exists in eu-north-1"].detail
+
+    # a replica is lost on purpose, and comes back
+    victim = first.by_role("model")[0]
+    provision.power_off(victim, account.tools)
+    lost = [c.detail for c in provision.verify_fleet(first, account.folder, account.tools) if not c.ok]
+    assert lost == ["stopped: its instance is stopped"]
+    provision.power_on(victim, account.tools)
+    assert all(c.ok for c in provision.verify_fleet(first, account.folder, account.tools))
 
     # in place: the expiry is lifted, and AWS says so
     assert set(reading.expiring(desired.label, account.folder)) == {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,7 @@ import pytest
 from inferlift import process, toolchain
 from inferlift.artifacts import Image
 from inferlift.errors import CheckFailed
-from inferlift.images import build, rewrite, tables, verify
+from inferlift.images import build, checks, rewrite, tables, verify
 from inferlift.toolchain.images import base_image, host_image, podman_env
 
 pytestmark = pytest.mark.lab
@@ -99,6 +100,19 @@ def test_an_image_that_cannot_import_what_its_code_needs_is_refused(base: str, t
         _build("FROM alpine\nRUN true\n", base, tmp_path, "inferlift-test-imports")
     assert "no_such_module_here" in caught.value.why
     assert not (tmp_path / "inferlift-test-imports.tar").exists()
+
+
+def test_a_real_musllinux_wheel_is_found(tmp_path: Path) -> None:
+    """A wheel built for Alpine, copied from there into an image: its module links to musl."""
+    wheels = tmp_path / "wheels"
+    argv = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--only-binary", ":all:", "-d", str(wheels)]
+    process.run([*argv, "--platform", "musllinux_1_2_x86_64", "markupsafe==3.0.2"], timeout_s=120)
+    (wheel,) = wheels.glob("*.whl")
+    root = tmp_path / "root"
+    shutil.unpack_archive(wheel, root / "usr/local/lib/python3.11/dist-packages", "zip")
+    found = {c.name: c for c in checks.linkage(root)}["no musl"]
+    assert not found.ok
+    assert "_speedups" in found.detail
 
 
 _CHILD = """

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import shutil
+import socket
 import statistics
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +20,10 @@ from role_hosts import RoleHosts
 from inferlift import configure, ssh, toolchain
 from inferlift.artifacts import Configured
 from inferlift.errors import CheckFailed
-from inferlift.profile import ROOT
+from inferlift.load.asked import Asked
+from inferlift.load.endpoint import Sent
+from inferlift.load.standalone import standalone
+from inferlift.profile import ROOT, Targets
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
@@ -120,6 +126,59 @@ def test_batches_fill_when_the_plan_says_so_and_every_text_stays_right(triton: T
         print(f"{name} delay: {row['rate']:.1f}/s, median {statistics.median(row['latency']) * 1000:.0f} ms")
     assert (alone["right"], together["right"]) == (REQUESTS, REQUESTS)
     assert max(sizes) == 8
+
+
+def test_the_load_test_speaks_to_it_by_http_and_by_grpc(triton: TritonHost, tmp_path: Path) -> None:
+    """KServe v2 against the real server, through ssh: every answer whole; a model that is not there is an error."""
+    data = base64.b64encode(LINE.read_bytes()).decode()
+    tensors = tmp_path / "tensors.json"
+    tensors.write_text(json.dumps([[{"name": "IMAGE", "datatype": "BYTES", "shape": [1, 1], "data": [data]}]]))
+    ports = {"kserve": (free_port(), 8000), "kserve-grpc": (free_port(), 8001)}
+    forwards = [word for here, there in ports.values() for word in ("-L", f"127.0.0.1:{here}:127.0.0.1:{there}")]
+    host = triton.hosts.host("model-1")
+    tunnel = subprocess.Popen(
+        ["ssh", "-N", "-o", "ExitOnForwardFailure=yes", *forwards, *ssh.options(host), "-p", str(host.ssh_port),
+         f"{host.user}@{host.address}"], stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        for here, _ in ports.values():
+            reached(here)
+        for protocol, (here, _) in ports.items():
+            said: list[str] = []
+            asked = Asked(
+                (f"127.0.0.1:{here}",), REQUESTS, users=8, sent=Sent(protocol, model="line", tensors=tensors),
+                check_self=False, folder=tmp_path / protocol, targets=Targets(error_share=0.0),
+            )  # fmt: skip
+            code = standalone(asked, as_json=True, say=print, out=said.append)
+            figures = json.loads(said[0])["figures"]
+            print(f"{protocol}: {figures['requests_per_s']:.1f}/s, p95 {figures['total_p95_ms']:.0f} ms")
+            assert (code, figures["ok"], figures["error_share"]) == (0, REQUESTS, 0.0)
+            absent = dataclasses.replace(
+                asked, requests=20, warm_up=0, folder=tmp_path / f"{protocol}-absent",
+                sent=Sent(protocol, model="absent", tensors=tensors),
+            )  # fmt: skip
+            said.clear()
+            assert standalone(absent, as_json=True, say=print, out=said.append) == 1
+            assert json.loads(said[0])["endpoints"][0]["run"]["counts"]["errors"] == {"http_4xx": 20}
+    finally:
+        tunnel.terminate()
+        tunnel.wait(10)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def reached(port: int) -> None:
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            assert time.monotonic() < deadline, f"the tunnel at {port} does not open"
+            time.sleep(0.1)
 
 
 def test_a_broken_picture_fails_alone(triton: TritonHost) -> None:

@@ -1,5 +1,8 @@
-"""All nine stages onto own hosts that stand in for plain Debian machines (plain_hosts), killed once on the way, and
-given back as they were. The old world is the lab's."""
+"""All nine stages onto own hosts, killed once on the way, and given back as they were. The old world is the lab's.
+
+The hosts stand in for Debian machines on which the packages are already (plain_hosts says what else they cannot show):
+packages that come and go are test_static.py's.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Lab
-from plain_hosts import PlainHosts, State, assert_same, plain_image
+from conftest import Lab, tools
+from plain_hosts import PlainHosts, State, assert_same
 
 from inferlift.artifacts import Cutover, Measurement, Scaled, Service, Watch
 from inferlift.profile import ROOT
@@ -39,7 +42,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainHosts]:
     hosts = PlainHosts("own", 72, tmp_path_factory.mktemp("own"))
     names = ["gateway-1", *(f"model-{n}" for n in range(1, MODELS + 1)), "monitor-1"]
     try:
-        hosts.raise_hosts(names, plain_image())
+        hosts.raise_hosts(names, tools().host_image)
         yield hosts
     finally:
         hosts.sweep()

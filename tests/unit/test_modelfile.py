@@ -370,6 +370,16 @@ budget: {{usd_rate: 1, usd_rate_source: s, usd_rate_date: "2026-11-01"}}
         load(str(tmp_path / "p.yaml"), tmp_path)
 
 
+def test_what_a_mixed_file_stores_counts_and_not_what_it_is_called(tmp_path: Path) -> None:
+    """A GGUF of experts in a 4-bit format that is called Q2_K: its bits are kept, the name is not."""
+    called = [one for one in LLAMA if b"file_type" not in one] + [number("general.file_type", 10)]
+    (tmp_path / "m.gguf").write_bytes(gguf(called, [*TENSORS, ("blk.0.ffn_up_exps.weight", [64, 32, 64], 8)]))
+    plain: dict[str, Any] = {"model": {"config": "m.gguf"}}
+    assert fill(plain, tmp_path) == []
+    assert "weight_format" not in plain["model"]
+    assert plain["model"]["weight_bits"] == pytest.approx(8.27, abs=0.05)
+
+
 def test_an_unquantised_model_may_be_declared_quantised(tmp_path: Path) -> None:
     written(tmp_path, CASES["llama-3.1-8b"]["config"])
     plain = {"model": {**BARE, "weight_format": "awq-int4"}}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal
 
+from inferlift.errors import DeclarationError
 from inferlift.load import http1
 from inferlift.load.answer import Answer
 from inferlift.load.target import Target
@@ -40,7 +41,13 @@ class Protocol:
         """From a body to the whole request as it goes out. Raises DeclarationError for an unreadable key."""
         host = target.url.split("/", 3)[2]
         headers = {**target.headers(), "Content-Type": self.content_type}
-        whole = http1.request(self.method, host, target.route, headers, b"")
+        try:
+            whole = http1.request(self.method, host, target.route, headers, b"")
+        except ValueError:  # also of letters that no header can hold
+            raise DeclarationError(
+                "a header or the route holds a line break, a space or a letter that HTTP cannot carry",
+                why="it is in the URL (%20 is a space there), the name of the key's header, or the key",
+            ) from None  # the error itself may repeat the key
         before = whole.removesuffix(b"0\r\n\r\n")
         return lambda body: b"%s%d\r\n\r\n%s" % (before, len(body), body)
 

@@ -10,8 +10,8 @@ from ipaddress import IPv4Network
 from typing import Any
 
 from inferlift.artifacts import Check
-from inferlift.artifacts.fleet import AwsPlan, AwsSite, DesiredFleet, HostGroup
-from inferlift.errors import InferliftError
+from inferlift.artifacts.fleet import AwsPlan, AwsSettings, AwsSite, DesiredFleet, HostGroup
+from inferlift.errors import DeclarationError, InferliftError
 from inferlift.provision.aws import listing
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.resolve import resolve
@@ -49,6 +49,19 @@ def before_spending(desired: DesiredFleet, session: Session, say: Say) -> list[C
         detail = "costs are counted by tag once inferlift:owner is activated under Billing, Cost allocation tags"
         found.append(Check(name="budget", ok=True, skipped=True, detail=detail))
     return found
+
+
+def refuse_examples(settings: AwsSettings, *, queue: bool = False) -> None:
+    """Ranges kept for documentation (RFC 5737) are nobody's: no user would get through. A queue has no users.
+
+    Raises DeclarationError.
+    """
+    nobody = [r for r in settings.user_ranges if any(IPv4Network(r).subnet_of(IPv4Network(e)) for e in EXAMPLES)]
+    if nobody and not queue:
+        raise DeclarationError(
+            f"{', '.join(nobody)} is an example that nobody has",
+            next_command="put in aws.user_ranges who may call port 443, this machine among them",
+        )
 
 
 def quotas(desired: DesiredFleet, session: Session) -> list[Check]:
@@ -110,15 +123,14 @@ def _quota(key: tuple[str, str, str, str], need: int, session: Session) -> Check
 
 
 def _ranges(plan: AwsPlan) -> list[Check]:
-    """Who may call: ranges kept for documentation (RFC 5737) are nobody's, so that no user would get through."""
-    given = plan.settings.user_ranges
-    nobody = [r for r in given if any(IPv4Network(r).subnet_of(IPv4Network(e)) for e in EXAMPLES)]
+    """Who may call: told in a plan, refused by a deploy."""
     if plan.batch:
         return []
-    if nobody:
-        why = f"{', '.join(nobody)} is an example that nobody has: put in aws.user_ranges who may call port 443"
-        return [Check(name="who may call", ok=False, detail=why)]
-    return [Check(name="who may call", ok=True, detail=f"port 443 from {', '.join(given)}")]
+    try:
+        refuse_examples(plan.settings)
+    except DeclarationError as error:
+        return [Check(name="who may call", ok=False, detail=_words(error))]
+    return [Check(name="who may call", ok=True, detail=f"port 443 from {', '.join(plan.settings.user_ranges)}")]
 
 
 def _places(desired: DesiredFleet) -> list[Check]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from inferlift.artifacts import Check, Endpoint, Fleet, Host
+from inferlift.artifacts import Check, Endpoint, Fleet, Host, Jump
 from inferlift.artifacts.fleet import AwsPlan
 from inferlift.errors import CheckFailed
 from inferlift.provision.aws import hostkeys, listing, naming, notes
@@ -34,10 +34,15 @@ def read(label: str, workdir: Path, session: Session | None = None, say: Say = l
     }  # fmt: skip
     if not fleet_hosts and not (plan.batch and "job queue" in stores):
         return None
-    keys = hostkeys.host_keys(
-        [(i["InstanceId"], r) for i, r in fleet_hosts], session, notes.root(workdir) / "host_keys.json", say
-    )
-    hosts = tuple(sorted((_host(i, keys[i["InstanceId"]], workdir) for i, _ in fleet_hosts), key=lambda h: h.name))
+    bastions = {tag(i, naming.SITE): i for i, _ in running if tag(i, naming.ROLE) == "bastion"}
+    asked = [(i["InstanceId"], r) for i, r in running if tag(i, naming.ROLE)]
+    keys = hostkeys.host_keys(asked, session, notes.root(workdir) / "host_keys.json", say)
+
+    def host(instance: dict[str, Any]) -> Host:
+        bastion = bastions.get(tag(instance, naming.SITE))
+        return _host(instance, keys[instance["InstanceId"]], _jump(bastion, keys), workdir)
+
+    hosts = tuple(sorted((host(i) for i, _ in fleet_hosts), key=lambda h: h.name))
     vpcs = sorted({str(i["VpcId"]) for i, _ in fleet_hosts if i.get("VpcId")})
     return Fleet(
         label=label,
@@ -94,7 +99,14 @@ def tag(instance: dict[str, Any], key: str) -> str:
     return listing.tags_of(instance.get("Tags")).get(key, "")
 
 
-def _host(instance: dict[str, Any], host_key: str, workdir: Path) -> Host:
+def _jump(bastion: dict[str, Any] | None, keys: Mapping[str, str]) -> Jump | None:
+    if bastion is None:
+        return None
+    address = bastion.get("PublicIpAddress") or bastion["PrivateIpAddress"]
+    return Jump(address=address, host_key=keys[bastion["InstanceId"]])
+
+
+def _host(instance: dict[str, Any], host_key: str, jump: Jump | None, workdir: Path) -> Host:
     kind = instance_type(instance["InstanceType"])
     return Host.model_validate(
         {
@@ -103,6 +115,7 @@ def _host(instance: dict[str, Any], host_key: str, workdir: Path) -> Host:
             "address": instance["PrivateIpAddress"],
             "ssh_key": str(workdir.resolve() / "ssh" / "id_ed25519"),
             "host_key": host_key,
+            "jump": jump,
             "site": tag(instance, naming.SITE),
             "cpus": kind.vcpus,
             "memory_bytes": kind.memory_mib * 2**20,

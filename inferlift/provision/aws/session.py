@@ -92,7 +92,11 @@ def calling(what: str, place: str) -> Iterator[None]:
     except exceptions.NoRegionError as error:
         raise DeclarationError("no region is given", why=str(error)) from None
     except (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError) as error:
-        raise Retryable(f"AWS does not answer: {what} in {place}", why=str(error)) from None
+        raise Retryable(
+            f"AWS does not answer: {what} in {place}",
+            why=str(error),
+            next_command="see that this machine reaches AWS (network, HTTPS_PROXY), then the same command again",
+        ) from None
     except exceptions.BotoCoreError as error:
         raise CheckFailed(f"{what} in {place} was not sent", why=str(error)) from None
 

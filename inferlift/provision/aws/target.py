@@ -81,9 +81,12 @@ def wait_listed(
     Raises CheckFailed naming what is not listed within `limit_s`.
     """
     wanted, waited = {name for name, _, _ in planning.hosts(desired)}, 0.0
+    bastion = bool(planning.of(desired).settings.admin_ranges)
     while True:
         fleet = read()
         missing = sorted(wanted - {h.name for h in fleet.hosts}) if fleet else sorted(wanted) or ["the queue"]
+        if fleet is not None and bastion and any(h.jump is None for h in fleet.hosts):
+            missing.append("the bastion")
         if fleet is not None and not missing:
             return fleet
         if waited >= limit_s:

@@ -113,6 +113,7 @@ def _state() -> dict[str, Any]:
         "users": sorted(u.pw_name for u in pwd.getpwall()),
         "groups": sorted(g.gr_name for g in grp.getgrall()),
         "enabled": _units("list-unit-files", "--state=enabled"),
+        "masked": _units("list-unit-files", "--state=masked"),
         "active": _units("list-units", "--state=active"),
         "folders": sorted(p for place in ("/", "/etc", "/opt", "/root", "/srv", "/var/cache", "/var/lib", "/var/log",
                                           "/var/tmp", "/usr/local", "/usr/local/lib")
@@ -135,6 +136,8 @@ def _services(units: list[str], before: dict[str, Any]) -> None:
     """Services that were enabled or ran before a role took them over do so again, as they were set up then."""
     enabled, active = _units("list-unit-files", "--state=enabled"), _units("list-units", "--state=active")
     for unit in units:
+        if unit in before["masked"]:
+            _run("systemctl", "mask", "--quiet", unit)
         if unit in before["enabled"] and unit not in enabled:
             _run("systemctl", "enable", "--quiet", unit)
         if unit in before["active"] and unit not in active:

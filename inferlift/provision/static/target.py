@@ -75,8 +75,11 @@ def verify(expected: Fleet) -> list[Check]:
     return [_check(h, f, expected.label) for h, f in zip(hosts, _facts(hosts), strict=True)]
 
 
-def staying(label: str, workdir: Path) -> tuple[Host, ...]:
-    """Hosts with our roles on them, which outlive the fleet. What the roles replaced is noted on each, to come back."""
+def staying_hosts(label: str, workdir: Path) -> tuple[Host, ...]:
+    """Hosts that outlive the fleet, with our roles on them: whoever destroys it takes those away first. None elsewhere.
+
+    What the roles replaced is noted on each, to come back. A host that does not answer is `destroy`'s to name.
+    """
     noted = notes.remembered(label, workdir)
     ours = [h for h, f in zip(noted, _facts(noted), strict=True) if f is not None and _ours(f, label)]
     _together(ours, lambda h: _ask(h, "note", {"owner": label}))
@@ -92,7 +95,8 @@ def destroy(label: str, workdir: Path, say: Say) -> list[str]:
         try:
             left = _ask(host, "release", asked, timeout_s=600)["left"]
         except InferliftError as error:
-            return [f"{host.name} ({host.address}): {error.what}; what was put there is still there"]
+            why = f" ({error.why})" if error.why else ""
+            return [f"{host.name} ({host.address}): {error.what}{why}; what was put there is still there"]
         return [f"{host.name} ({host.address}): {line}" for line in left]
 
     left: list[str] = []

@@ -37,6 +37,7 @@ BLANK = "iVBORw0KGgoAAAANSUhEUgAAABAAAAAQCAAAAAA6mKC9AAAAD0lEQVR42mNoQAMMI1sAAAU
 @dataclass(frozen=True)
 class Settings:
     upstream: str  # UPSTREAM_URL: the model server
+    metrics: str  # UPSTREAM_METRICS_URL: its figures; empty: none
     model: str  # MODEL: its name there
     key: str | None  # APP_KEY_FILE: callers must present it as a bearer token
     host: str  # APP_HOST
@@ -47,12 +48,14 @@ class Settings:
     timeout_s: float  # UPSTREAM_TIMEOUT_S
     lame_duck_s: float  # APP_LAME_DUCK_S: /health says 503 for so long before the socket closes
     drain_s: float  # APP_DRAIN_S: requests in flight get so long to end
+    max_body: int  # APP_MAX_BODY_BYTES
 
     @classmethod
     def read(cls, env: dict[str, str]) -> Settings:
         key = env.get("APP_KEY_FILE")
         return cls(
             upstream=env.get("UPSTREAM_URL", "http://127.0.0.1:8000").rstrip("/"),
+            metrics=env.get("UPSTREAM_METRICS_URL", "http://127.0.0.1:8002/metrics"),
             model=env.get("MODEL", "model"),
             key=Path(key).read_text().strip() if key else None,
             host=env.get("APP_HOST", "127.0.0.1"),
@@ -63,6 +66,7 @@ class Settings:
             timeout_s=float(env.get("UPSTREAM_TIMEOUT_S", "120")),
             lame_duck_s=float(env.get("APP_LAME_DUCK_S", "1")),
             drain_s=float(env.get("APP_DRAIN_S", "30")),
+            max_body=int(env.get("APP_MAX_BODY_BYTES", str(256 * 1024))),
         )
 
 
@@ -94,7 +98,7 @@ class App:
         await self.http.close()
 
     def application(self) -> web.Application:
-        application = web.Application(client_max_size=256 * 1024)
+        application = web.Application(client_max_size=self.settings.max_body)
         application.cleanup_ctx.append(self.session)
         application.add_routes(
             [web.post(ROUTE, self.ocr), web.get("/health", self.health), web.get("/metrics", self.show_metrics)]
@@ -177,6 +181,10 @@ class App:
             ready = f"{self.settings.upstream}/v2/models/{self.settings.model}/ready"
             async with self.http.get(ready, timeout=aiohttp.ClientTimeout(total=3)) as answer:
                 up = int(answer.status == 200)
+        theirs = ""
+        with suppress(aiohttp.ClientError, TimeoutError, ValueError):
+            async with self.http.get(self.settings.metrics, timeout=aiohttp.ClientTimeout(total=3)) as answer:
+                theirs = await answer.text() if answer.status == 200 else ""
         lines = ["# TYPE app_upstream_up gauge", f"app_upstream_up {up}"]
         lines += ["# TYPE app_kinds gauge", f"app_kinds {len(self.kinds.patterns())}"]
         lines += ["# TYPE app_requests_total counter"]
@@ -186,7 +194,7 @@ class App:
         lines += [f'app_request_seconds_bucket{{le="{b}"}} {self.times[i]:.0f}' for i, b in enumerate(BUCKETS_S)]
         lines += [f'app_request_seconds_bucket{{le="+Inf"}} {self.times[-2]:.0f}']
         lines += [f"app_request_seconds_count {self.times[-2]:.0f}", f"app_request_seconds_sum {self.times[-1]:.6f}"]
-        return web.Response(text="\n".join(lines) + "\n", content_type="text/plain")
+        return web.Response(text="\n".join(lines) + "\n" + theirs, content_type="text/plain")
 
     def _observe(self, seconds: float) -> None:
         for place, bound in enumerate(BUCKETS_S):

@@ -55,17 +55,6 @@ def test_packed_files_say_the_same(tmp_path: Path, name: str) -> None:
     assert (audit([path]).n, audit([path]).latency.max_ms) == (40, 139.0)
 
 
-@pytest.mark.parametrize("name", ["a.log.gz", "a.log.bz2", "a.log.zst"])
-def test_a_packed_file_that_is_cut_short_is_read_up_to_there(tmp_path: Path, name: str) -> None:
-    noise = random.Random(1)
-    text = "".join(f"{line(i * 10, noise.randrange(1, 9999))}\n" for i in range(20_000)).encode()
-    whole = PACKED[name](text) if name != "a.log.zst" else zstandard.compress(text)  # type: ignore[no-untyped-call]
-    (tmp_path / name).write_bytes(whole[: len(whole) // 2])
-    evidence = audit([tmp_path / name])
-    assert 0 < evidence.n < 20_000
-    assert any("cut short" in example or "half-written" in example for example in evidence.quality.examples)
-
-
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stdin:
         buffer = io.BufferedReader(io.BytesIO(gzip.compress(TEXT)))
@@ -85,19 +74,6 @@ def test_blocks_cut_anywhere_change_nothing(tmp_path: Path, monkeypatch: pytest.
     for size in (200, 4096, 70_001):
         monkeypatch.setattr(blocks, "BLOCK", size)
         assert audit([tmp_path / "a.log"]) == whole
-
-
-def test_a_file_that_is_rotated_while_it_is_read_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.log"
-    path.write_bytes(TEXT)
-    notes: list[str] = []
-    reading = blocks.blocks(path, notes.append)
-    first = next(reading)
-    path.rename(tmp_path / "a.log.1")
-    path.write_bytes(b"")
-    rest = list(reading)
-    assert (len(first.lines) + sum(len(b.lines) for b in rest), len(notes)) == (40, 1)
-    assert "rotated" in notes[0]
 
 
 def test_millions_of_routes_are_folded() -> None:

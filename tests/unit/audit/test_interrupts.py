@@ -15,6 +15,7 @@ LINE = '1.1.1.1 - - [10/Oct/2026:12:00:00 +0000] "POST /c HTTP/1.1" 200 1 "-" "-
 
 
 def test_a_wait_for_a_child_is_interrupted_after_an_audit() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins with it ignored
     audit([LINE] * 50, routes=["/c"])
     child = subprocess.Popen(["sleep", "30"], start_new_session=True)
     interrupt = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
@@ -27,3 +28,4 @@ def test_a_wait_for_a_child_is_interrupted_after_an_audit() -> None:
         interrupt.join()
         child.kill()
         child.wait()
+        signal.signal(signal.SIGINT, before)

@@ -68,8 +68,8 @@ def test_the_first_switch_is_held_against_the_old_side(
     judge.ctx, judge.service = None, None  # type: ignore[assignment]
     monkeypatch.setattr("inferlift.stages._fleet.origin_target", lambda ctx: "old")
     monkeypatch.setattr("inferlift.stages._fleet.target_of", lambda ctx, service: "new")
-    runs = {"old": SimpleNamespace(total=SimpleNamespace(p95_ms=old_ms, n=8)),
-            "new": SimpleNamespace(total=SimpleNamespace(p95_ms=new_ms, n=n))}  # fmt: skip
+    runs = {side: SimpleNamespace(latencies_ms=(ms,) * k if ms else ())
+            for side, ms, k in (("old", old_ms, 8), ("new", new_ms, n))}  # fmt: skip
     monkeypatch.setattr(Judge, "_sent", lambda self, target, *more: runs[target])
     (gate,) = judge._against_old()
     assert gate.verdict == verdict

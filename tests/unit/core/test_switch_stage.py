@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from inferlift import commands, migration, secret, teardown
+from inferlift import migration, secret, steering, teardown
 from inferlift.artifacts import Check, Cutover, Status
 from inferlift.errors import CheckFailed, DeclarationError, Held, Refusal
 from inferlift.stages import _fleet, _users
 from inferlift.stages import switch as stage
-from inferlift.stages.base import Options
+from inferlift.stages.base import Options, all_back
 from inferlift.stages.scale import ScaleStage
 from inferlift.stages.switch import SwitchStage
 
@@ -133,14 +133,16 @@ def test_a_step_waits_for_an_approval_that_needs_no_lock(ctx, monkeypatch) -> No
     plan = ctx.profile.switch.model_copy(update={"approve_from": 50})
     ctx.profile = ctx.profile.model_copy(update={"switch": plan})
     assert stage._approved(ctx, "run-1", 10)
-    assert not commands.approve_step(ctx.folder, "too early")
+    assert not steering.approve_step(ctx.folder, "too early")
     assert not stage._approved(ctx, "run-1", 50)
     assert not stage._approved(ctx, "run-1", 50)
     assert told == [("held", "50 % waits for an approval")]
-    assert commands.approve_step(ctx.folder, "looks fine")  # while this run holds the lock
+    assert steering.approve_step(ctx.folder, "looks fine")  # while this run holds the lock
     assert stage._approved(ctx, "run-1", 50)
     assert not stage._approved(ctx, "run-1", 100)  # each step is its own
     assert not stage._approved(ctx, "run-2", 50)  # and so is each attempt
+    all_back(ctx.ledger)
+    assert not steering.approve_step(ctx.folder, "nobody waits after a roll-back")
 
 
 def test_rollback_is_on_record_before_dns_changes(ctx, switch, monkeypatch) -> None:

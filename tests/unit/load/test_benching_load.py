@@ -35,7 +35,24 @@ def test_little_is_added_to_a_fresh_environment() -> None:
     assert 5 < bench._own_mb() < 30
 
 
-def test_every_usual_peer_has_its_script() -> None:
-    for name in bench.USUAL:
+def test_the_soak_counts_and_its_bounds_judge_it() -> None:
+    assert bench.COUNTED == 1_000_001
+    found = {"counted": 1_000_001, "counted_lost": 0, "soak_lost": 0, "soak_rate_last_to_first": 0.97,
+             "soak_bytes_a_request": 41.0}  # fmt: skip
+    assert all(bench._bounds(found).values())
+    wrong = {"counted": 1_000_000, "counted_lost": 1, "soak_lost": 2, "soak_rate_last_to_first": 0.5,
+             "soak_bytes_a_request": 400.0}  # fmt: skip
+    assert not any(bench._bounds(wrong).values())
+
+
+def test_a_peer_that_cannot_be_had_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setitem(bench.LARGE_MB, "guidellm", 10**12)
+    with pytest.raises(OSError, match="free disk are needed"):
+        bench._environment("guidellm")
+
+
+def test_the_peers_without_a_command_of_their_own_have_a_script() -> None:
+    for name in ("aiohttp", "locust"):
         assert (ROOT / "templates" / "load" / f"peer_{name}.py").is_file()
     assert (Path(bench.__file__).parents[1] / "load" / "timed_server.py").is_file()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,11 +19,13 @@ import pytest
 from mock_server import DONE, USAGE, Mock, event
 
 from inferlift.artifacts import LoadRun
-from inferlift.errors import DeclarationError, Interrupted
+from inferlift.errors import DeclarationError, Interrupted, Refusal
 from inferlift.load import client, timed_server, worker
 from inferlift.load.client import LoadPlan, run
+from inferlift.load.gates import gates
 from inferlift.load.samples import read_samples
 from inferlift.load.target import Target
+from inferlift.profile import Targets
 
 
 @pytest.fixture
@@ -211,12 +214,27 @@ def test_goodput_has_the_errors_in_its_denominator(go: Any) -> None:
         assert go(server, 4).goodput_share is None
 
 
-def test_a_stall_is_told_once_and_nothing_is_filled_in(go: Any) -> None:
-    """Sends 10 ms apart, one answer 0.3 s late: the others are what they were, and there are as many as sent."""
-    with Mock(fault=lambda i: None, first_s=0.01) as server:
-        result = go(server, 60, schedule_s=tuple(k * 0.005 for k in range(60)))
-    assert result.total.n == 60
-    assert result.offered_rps == pytest.approx(200)
+def test_a_stall_is_told_once_and_nothing_is_filled_in(
+    go: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Sends 10 ms apart, a stall of 0.2 s: 200, 190, 180 ... ms for those it held up, and no sample besides."""
+    sent = worker.Worker._begin
+
+    def block(self: worker.Worker, i: int, now: float) -> None:
+        if i == 20:
+            time.sleep(0.2)
+            now = time.monotonic()
+        sent(self, i, now)
+
+    monkeypatch.setattr(worker.Worker, "_begin", block)
+    with Mock(tokens=1) as server:
+        result = go(server, 100, schedule_s=tuple(k * 0.01 for k in range(100)))
+        assert server.requests == 100
+    rows = {s["i"]: s["total_ms"] for s in read_samples(tmp_path / "samples.jsonl")}
+    assert len(rows) == result.total.n == result.counts.sent == 100
+    held = [rows[k] - (200 - (k - 20) * 10) for k in range(20, 40)]
+    assert min(held) > -1  # none is told as if it had been sent on the spot
+    assert sorted(held)[10] < 80  # ... and none of them waited twice
 
 
 def test_a_server_that_closes_each_connection(go: Any) -> None:
@@ -367,3 +385,36 @@ def test_the_effective_body_is_kept(go: Any, tmp_path: Path) -> None:
 def test_impossible_plans_are_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(DeclarationError):
         LoadPlan(target=Target("x"), prompts=["a"], samples=tmp_path / "s", **wrong)
+
+
+def test_an_open_loop_is_as_long_as_it_likes_and_users_need_their_files(
+    go: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    limits: list[tuple[int, int]] = []
+    monkeypatch.setattr(client.resource, "getrlimit", lambda _: (64, 512))
+    monkeypatch.setattr(client.resource, "setrlimit", lambda _, wanted: limits.append(wanted))
+    with Mock() as server:
+        assert go(server, 900, schedule_s=tuple(k / 3000 for k in range(900))).counts.sent == 900
+        assert limits == [(512, 512)]
+        with pytest.raises(Refusal, match="open files"):
+            go(server, 900, users=900)
+
+
+def test_a_machine_without_sockets_blames_nobody_else(go: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = worker.Pool.open
+    calls: list[int] = []
+
+    def short(self: Any, exchange: Any) -> None:
+        calls.append(1)
+        if exchange is not None and len(calls) % 3 == 0:
+            raise OSError(errno.EMFILE, "Too many open files")
+        opened(self, exchange)
+
+    monkeypatch.setattr(worker.Pool, "open", short)
+    with Mock(first_s=0.2) as server:
+        found = go(server, 60, schedule_s=tuple(k / 1000 for k in range(60)))
+    assert found.starved == found.counts.errors["connect"] == 20
+    assert found.client_limit == "this machine had no socket left for 20 requests"
+    judged = {g.name: g for g in gates(Targets(), found, None)}
+    assert judged["error share"].verdict == "inconclusive"
+    assert "this machine itself" in judged["error share"].why

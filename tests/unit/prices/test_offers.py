@@ -165,3 +165,16 @@ def test_all_offers_are_there_at_once() -> None:
     assert len(offers("aws", "eu-west-1")) == 70
     assert time.perf_counter() - start < 0.2
     assert MAX_AGE_DAYS == 90
+
+
+@pytest.mark.parametrize("table", sorted(path.name for path in tables.HERE.glob("*.csv")))
+def test_rows_are_whole_and_their_sources_can_be_followed(table: str) -> None:
+    """An address, a package or a repository with its file, or a plain word that there is none."""
+    told = ("https://", "http://", "PyPI", "github.com/", "moto ", "skypilot-org/", "assumption", "told by others",
+            "none found", "none exists", "not sold", "unknown", "quotation")  # fmt: skip
+    for row in tables.rows(table):
+        assert None not in row, row
+        for name, text in row.items():
+            if name.endswith("source") and text:
+                assert text.startswith(told), (table, text)
+                assert "record " not in text

@@ -36,6 +36,15 @@ def test_unknown_and_reserved_are_told_and_not_shown_as_zero() -> None:
     assert any(line.startswith("egress, a GB") and "unknown" in line for line in shown.lines)
 
 
+def test_a_gpu_that_the_region_does_not_have_is_said_with_the_regions_that_do() -> None:
+    notes = table("aws", "eu-central-1", today=TODAY, gpu="H100").notes
+    (said,) = [note for note in notes if note.startswith("not sold in eu-central-1: p5.48xlarge")]
+    assert "eu-north-1" in said.partition("sold in:")[2]
+    assert not any("price unknown" in note for note in notes)
+    whole = table("aws", "eu-central-1", today=TODAY).notes
+    assert any(note.startswith("not sold in eu-central-1 (") and "p5.4xlarge" in note for note in whole)
+
+
 def test_the_lab_and_own_hosts_have_tables_too() -> None:
     assert table("lab", today=TODAY).figures["priced"] == 1
     assert table("static", today=TODAY).figures == {

@@ -75,6 +75,9 @@ def test_the_fleet_is_what_carries_the_tag(session: Session, folder: Path) -> No
     model = found.by_role("model")[0]
     assert (model.gpu, model.cpus, model.user) == ("1 x A10G", 4, "root")
     assert model.host_key.startswith("ssh-ed25519 ")
+    assert model.jump is not None
+    assert model.jump.host_key.startswith("ssh-ed25519 ")
+    assert model.jump.host_key != model.host_key, "the bastion's own"
     assert found.aws == planning.of(DESIRED), "the images and zones for the lock file"
     assert reading.read("someone/else", folder, session) is None
     assert all(c.ok for c in reading.verify(found, session))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,9 +54,12 @@ def test_a_document_is_the_targets_own() -> None:
         raise AssertionError("the lab's hosts are as its section says")
 
     lab = documents.fleet_document(profile("demo"), nobody, "x/fleet", {"poc": 1, "scale": 3})
-    assert documents.in_words(lab) == [
+    assert documents.in_words(lab, Path()) == [
         "1 gateway host, 1 CPU each", "3 model hosts, 0.7 CPU each", "1 monitor host, 0.5 CPU each",
     ]  # fmt: skip
-    assert documents.in_words(document("multimodal"))[1] == "2 model hosts, p5.4xlarge on-demand in eu-north-1"
-    (queue,) = documents.in_words(document("batch"))
+    assert documents.in_words(document("multimodal"), Path())[1] == "2 model hosts, p5.4xlarge on-demand in eu-north-1"
+    assert documents.in_words(document("multimodal"), Path())[-1].startswith(
+        "AWS itself takes them away after 72 hours"
+    )
+    (queue,) = documents.in_words(document("batch"), Path())
     assert queue.startswith("a queue on at most 48 spot vCPUs (c7i.4xlarge, ")

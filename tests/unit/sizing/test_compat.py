@@ -133,7 +133,7 @@ def test_all_checks_of_a_choice() -> None:
     found = compat.checks(asked, g4dn(), a_gpu("T4"), hosts=2, cuda="12.8", driver="570.133.20")
     verdicts = {check.name: check.verdict for check in found}
     assert verdicts == {
-        "weight format": "pass", "KV format": "pass", "CUDA toolkit": "pass", "driver": "pass",
+        "weight format": "pass", "server": "pass", "KV format": "pass", "CUDA toolkit": "pass", "driver": "pass",
         "Fabric Manager": "pass", "residency": "pass", "offered": "pass", "surge capacity": "pass", "quota": "unknown",
     }  # fmt: skip
     on_cpu = compat.checks(asked, an_offer(gpu=None, gpu_count=0), None, hosts=2)
@@ -145,3 +145,22 @@ def test_quota_passes_exactly_when_the_surge_fits(hosts: int, has: int, change: 
     operations = Operations.model_validate({"quota_vcpus": has, "model_change": change})
     found = compat.quota(an_offer(), hosts, operations)
     assert (found.verdict == "pass") == (compat.surge_hosts(hosts, operations.model_change) * 4 <= has)
+
+
+@pytest.mark.parametrize(
+    ("kind", "form", "verdict"),
+    [
+        ("llamacpp", "q4_k_m", "pass"), ("llamacpp", "fp8", "fail"), ("llamacpp", "awq-int4", "fail"),
+        ("vllm", "awq-int4", "pass"), ("vllm", "q4_k_m", "unknown"), ("triton", "q4_k_m", None), ("vllm", None, None),
+    ],
+)  # fmt: skip
+def test_a_server_reads_some_formats(kind: str, form: str | None, verdict: str | None) -> None:
+    change = {"hidden": 4096, "vocab": 128256, "weight_format": form, "weight_bits": None if form else 16}
+    found = compat.reader(a_profile(model=change, server={"kind": kind}))
+    assert [check.verdict for check in found] == ([] if verdict is None else [verdict])
+
+
+def test_every_format_is_told_of_by_some_server() -> None:
+    table = yaml.safe_load((Path(compat.__file__).parent / "compat.yaml").read_text(encoding="utf-8"))["readers"]
+    known = {name for row in table.values() for name in (*row["reads"], *row.get("tries", ()))}
+    assert known == set(weight_formats())

@@ -106,9 +106,43 @@ def test_a_model_that_fits_nowhere_is_refused_with_numbers_and_what_to_change() 
     huge = changed("llm-13b", model={"parameters_total": 10**13, "weight_bits": 16.0, "weight_format": None})
     with pytest.raises(DeclarationError, match="fits no offer") as caught:
         planned(huge, None)
-    assert "not among operations.hardware" in caught.value.why
+    assert "the others have A100, B200" in caught.value.why
+    assert "not among operations.hardware (A10G)" in caught.value.why
     assert "GiB of GPU memory" in caught.value.why
     assert "weight_format" in str(caught.value.next_command)
+
+
+def test_the_plan_says_what_batch_and_what_context_fit() -> None:
+    (said,) = [note for note in plan_of("llm-13b").notes if note.startswith("a copy holds")]
+    assert said == "a copy holds 15 sessions of 1024 tokens, or 4 of up to 4032 tokens each"
+    assert said in "\n".join(lines(plan_of("llm-13b"), explain=True))
+
+
+def test_fewer_bits_are_offered_with_the_quality_that_must_be_shown_first() -> None:
+    wide = changed("llm-70b", model={"weight_format": "bf16", "weight_bits": 16.0})
+    found = [one for one in planned(wide, None).alternatives if one.kind == "format"]
+    assert found
+    assert found[0].name.startswith("fp8 on")
+    assert found[0].why.startswith("only with its quality shown: own checkable prompts")
+    assert "known loss" in found[0].why
+
+
+def test_what_nearly_does_for_less_and_what_is_surer_are_said() -> None:
+    tight = planned(
+        changed("llm-13b", targets={"p95_ttft_ms": 360, "max_cost_per_1000": None}, requests={"per_minute_peak": 60},
+                operations={"hardware": ("A10G", "H100")}), None,
+    )  # fmt: skip
+    found = {one.kind: one for one in tight.alternatives}
+    assert found["nearly"].name == "g5.xlarge in eu-central-1"
+    assert found["nearly"].why == "first token after 367 ms at best, target 360"
+    assert (found["nearly"].per_1000.value or 0) < (tight.cost_per_1000.value or 0)
+    assert "even at the unlucky end" in found["safe"].why
+
+
+def test_hardware_that_no_offer_has_is_named_with_what_there_is() -> None:
+    with pytest.raises(DeclarationError) as caught:
+        planned(changed("llm-13b", operations={"hardware": ["MI300X"]}), None)
+    assert caught.value.why.startswith("no offer has MI300X; there are A100, A10G")
 
 
 @pytest.mark.parametrize(
@@ -171,6 +205,26 @@ def test_where_every_offer_is_sold_in_one_zone_the_plan_says_so(monkeypatch: pyt
     assert plan.verdict == "conditional"
     host = size(changed("llm-13b", operations={"regions": ("eu-central-1",)}), None, offers)
     assert "zone" not in host.why
+
+
+def test_the_longest_texts_count_for_the_p95_of_embeddings() -> None:
+    def answer(longest: int) -> float:
+        told = {
+            "name": "t", "task": "embeddings", "target": "aws",
+            "model": {"name": "m", "source": "s", "parameters_total": 335141888, "layers": 24, "heads": 16,
+                      "kv_heads": 16, "head_dim": 64, "hidden": 1024, "vocab": 30522, "weight_format": "fp16",
+                      "context": 512},
+            "server": {"kind": "triton"},
+            "requests": {"per_minute_peak": 600, "input_tokens_p50": 128, "input_tokens_p95": longest},
+            "targets": {"p95_total_ms": 400},
+            "operations": {"hardware": ["T4"]},
+            "budget": {"usd_rate": 1.1, "usd_rate_source": "test", "usd_rate_date": "2026-11-01"},
+        }  # fmt: skip
+        serving = planned(Profile.model_validate(told), None).serving
+        assert serving is not None
+        return serving.reached["p95_total_ms"].low
+
+    assert answer(512) > answer(128)
 
 
 def test_a_reservation_without_a_price_says_what_is_assumed_and_how_far_apart() -> None:
