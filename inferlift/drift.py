@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from inferlift.artifacts import Check, Cutover
-from inferlift.errors import InferliftError
 from inferlift.stages.base import Context
 
 
@@ -34,7 +33,7 @@ def lines(checks: Sequence[Check]) -> list[str]:
 def _looked(name: str, look: Callable[[], list[Check]]) -> list[Check]:
     try:
         return look()
-    except (InferliftError, OSError, ValueError) as error:
+    except Exception as error:  # a look ends no watch, whatever the engines raise
         return [Check(name=name, ok=False, detail=f"could not be looked at: {error!s}".replace("\n", " "))]
 
 
