@@ -42,7 +42,10 @@ def _hosts(ctx: Context) -> list[Check]:
     from inferlift.stages import _fleet
 
     floors = ctx.ledger.document("floors") or {}
-    drifts = provision.drift_fleet(_fleet.document(ctx, floors), ctx.folder, ctx.tools())
+    wanted = _fleet.document(ctx, floors)
+    if wanted.static is not None:
+        return [Check(name="hosts", ok=True, skipped=True, detail="own hosts: Pulumi makes nothing of them")]
+    drifts = provision.drift_fleet(wanted, ctx.folder, ctx.tools())
     if not drifts:
         return [Check(name="hosts", ok=True, detail="Pulumi's refreshing preview finds no change")]
     return [Check(name="hosts", ok=False, detail=f"{d.resource} is {d.change}") for d in drifts]

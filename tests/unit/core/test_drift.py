@@ -22,7 +22,7 @@ class Ledger:
 
 @pytest.fixture
 def ctx(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(_fleet, "document", lambda ctx, floors: floors)
+    monkeypatch.setattr(_fleet, "document", lambda ctx, floors: SimpleNamespace(static=None))
     monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=None))
     told = SimpleNamespace(drifts=[], changed=0, checks=[Check(name="weights", ok=True)])
     monkeypatch.setitem(provision.__dict__, "drift_fleet", lambda *given: told.drifts)
