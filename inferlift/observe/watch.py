@@ -19,6 +19,7 @@ from inferlift.profile import Profile
 MIN_REQUESTS = 20  # below, no P95 and no error share is worth a verdict (artifacts.Percentiles)
 MIN_COVERAGE = 0.9
 MIN_UP = 0.99
+MIN_SCRAPES = 4  # below, one that failed is too large a share to be overlooked
 _POINTS = 120
 _NO_GPU = "no GPU on these hosts"
 
@@ -149,7 +150,7 @@ def _gates(profile: Profile, figures: dict[str, Figure], gpu: bool) -> list[Gate
     targets = profile.targets
     gates = [
         _gate("history", MIN_COVERAGE, figures["coverage"], lambda v, t: v >= t, absent_below=True),
-        _gate("targets up", MIN_UP, figures["targets_up_share"], lambda v, t: v >= t),
+        _gate("targets up", _least_up(figures["scrapes"].value), figures["targets_up_share"], lambda v, t: v >= t),
         _gate("errors", targets.error_share, figures["error_share"], lambda v, t: v <= t, MIN_REQUESTS),
     ]
     for name, target, key in (
@@ -161,6 +162,11 @@ def _gates(profile: Profile, figures: dict[str, Figure], gpu: bool) -> list[Gate
     if gpu:
         gates.append(_gate("GPU metrics", 0.0, figures["memory_bandwidth_share"], lambda v, t: v >= t))
     return gates
+
+
+def _least_up(scrapes: float | None) -> float:
+    """One scrape that failed in a short watch is a restart, no outage."""
+    return min(MIN_UP, 1 - 1.5 / scrapes) if scrapes is not None and scrapes >= MIN_SCRAPES else MIN_UP
 
 
 def _gate(

@@ -36,7 +36,7 @@ class NoCapacity(Fault):
     """Only the rehearsal's own copy of the profile is changed."""
 
     def plant(self, lab: Standing) -> None:
-        self._write(lab, {"lab": {"model_cpus": 4096}})
+        self._write(lab, {"lab": {"model_memory_mb": 4_000_000}})
 
     def heal(self, lab: Standing) -> None:
         self._write(lab, {})
@@ -112,7 +112,7 @@ os.replace(path + ".bad", path)
 class SlowModel(Fault):
     def plant(self, lab: Standing) -> None:
         for host in lab.hosts("model"):
-            lab.on(host, "systemctl set-property --runtime llamacpp.service CPUQuota=5%")
+            lab.on(host, "systemctl set-property --runtime llamacpp.service CPUQuota=3%")
 
     def heal(self, lab: Standing) -> None:
         for host in lab.hosts("model"):
@@ -153,13 +153,18 @@ http.server.ThreadingHTTPServer(("127.0.0.1", {port}), Liar).serve_forever()
 
 
 class DnsRefused(Fault):
-    """What stands before the API is stopped; names are answered as before."""
+    """The API goes on reading to us and writes nothing any more; names are answered as before."""
+
+    file, before = "/etc/nginx/nginx.conf", "/root/nginx.before"
 
     def plant(self, lab: Standing) -> None:
-        lab.on(lab.world().authority, "systemctl stop nginx")
+        change = "s|location /api/ {|location /api/ { limit_except GET { deny all; }|"
+        edit = f"cp {self.file} {self.before} && sed -i '{change}' {self.file}"
+        lab.on(lab.world().authority, f"{edit} && nginx -t -q && systemctl reload nginx")
 
     def heal(self, lab: Standing) -> None:
-        lab.on(lab.world().authority, "systemctl start nginx")
+        back = f"mv {self.before} {self.file}; systemctl reload nginx"
+        lab.on(lab.world().authority, f"test ! -e {self.before} || {{ {back}; }}")
 
 
 class ResolverStale(Fault):

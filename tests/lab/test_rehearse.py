@@ -1,6 +1,6 @@
 """Faults that a finished migration meets, rehearsed on it by the command that users type: `./invoke rehearse`.
 
-The others need a lab of their own: the last test here, in `./invoke test --long`.
+All of it by `./invoke test --long -k rehearse`; what single faults do is in docs/faults.md.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ pytestmark = pytest.mark.lab
 QUICK = "model-crash,no-metrics,disk-full"
 
 
+@pytest.mark.long
 def test_faults_on_a_migration_that_stands_end_as_documented(small: Lab) -> None:
     if set(small.statuses().values()) != {"done"}:
         assert small.invoke("deploy", "--load-origin").returncode == 0

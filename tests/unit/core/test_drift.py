@@ -22,7 +22,7 @@ class Ledger:
 
 @pytest.fixture
 def ctx(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(_fleet, "document", lambda ctx, floors: floors)
+    monkeypatch.setattr(_fleet, "document", lambda ctx, floors: SimpleNamespace(static=None))
     monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=None))
     told = SimpleNamespace(drifts=[], changed=0, checks=[Check(name="weights", ok=True)])
     monkeypatch.setitem(provision.__dict__, "drift_fleet", lambda *given: told.drifts)
@@ -54,9 +54,10 @@ def test_each_place_names_what_drifted(ctx: Any) -> None:
     assert said.count("DRIFT") == 3
 
 
-def test_what_cannot_be_looked_at_is_no_proof(ctx: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [Retryable("the authority does not answer"), RuntimeError("an engine's own")])
+def test_what_cannot_be_looked_at_is_no_proof(ctx: Any, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
     def away(*given: Any) -> Any:
-        raise Retryable("the authority does not answer")
+        raise error
 
     monkeypatch.setattr(SwitchStage, "verify", away)
     (dns,) = [c for c in drift.drift(ctx) if c.name == "DNS"]
