@@ -40,7 +40,7 @@ def test_no_text_passes_for_a_validation(output: str) -> None:
 
 
 def digests(folder: Path, *names: str) -> None:
-    roles = {"gateway-1": ROLES["gateway"], "monitor-1": ROLES["monitor"]}
+    roles = {"gateway-1": ROLES["gateway"], "monitor-1": ("base", "monitor")}
     rows = {n: dict.fromkeys(roles.get(n, ("base", "llamacpp", "container")), "d") for n in names}
     (folder / "digests.json").write_text(json.dumps(rows))
 
