@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json as jsonlib
+import functools
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -14,27 +14,38 @@ from invoke import Collection, Context, Exit, task
 ROOT = Path(__file__).resolve().parent
 
 
-def _guard(work: Callable[[], int | None]) -> None:
-    """No traceback for a user's mistake: the tree's errors become one message and their exit code."""
-    sys.path.insert(0, str(ROOT))
-    from inferlift.errors import InferliftError
+def _task(**settings: Any) -> Callable[[Callable[..., int | None]], Any]:
+    """An invoke task whose body is a library call; what it returns is the exit code.
 
-    try:
-        code = work() or 0
-    except BrokenPipeError:
-        raise  # who reads us has seen enough
-    except InferliftError as error:
-        print(f"inferlift: {error}", file=sys.stderr)
-        raise Exit(code=error.exit_code) from None
-    except (OSError, sqlite3.Error) as error:  # a full disk, a folder that is not ours, a damaged ledger
-        print(f"inferlift: the machine refused: {error}", file=sys.stderr)
-        print("  next: mend that (space, rights, the file named), then run the same command again", file=sys.stderr)
-        raise Exit(code=1) from None
-    except KeyboardInterrupt:
-        print("inferlift: stopped; the same command goes on", file=sys.stderr)
-        raise Exit(code=130) from None
-    if code:
-        raise Exit(code=code)
+    No traceback for a user's mistake: the tree's errors become one message and their exit code.
+    """
+
+    def made(body: Callable[..., int | None]) -> Any:
+        @functools.wraps(body)  # invoke reads the arguments from the signature
+        def run(*given: Any, **named: Any) -> None:
+            sys.path.insert(0, str(ROOT))
+            from inferlift.errors import InferliftError
+
+            try:
+                code = body(*given, **named) or 0
+            except BrokenPipeError:
+                raise  # who reads us has seen enough
+            except InferliftError as error:
+                print(f"inferlift: {error}", file=sys.stderr)
+                raise Exit(code=error.exit_code) from None
+            except (OSError, sqlite3.Error) as error:  # a full disk, a folder that is not ours, a damaged ledger
+                print(f"inferlift: the machine refused: {error}", file=sys.stderr)
+                print("  next: mend that (space, rights, the file named), then run it again", file=sys.stderr)
+                raise Exit(code=1) from None
+            except KeyboardInterrupt:
+                print("inferlift: stopped; the same command goes on", file=sys.stderr)
+                raise Exit(code=130) from None
+            if code:
+                raise Exit(code=code)
+
+        return task(run, **settings)
+
+    return made
 
 
 def _needs(partner: str, value: str, *others: str) -> None:
@@ -50,10 +61,6 @@ def _needs(partner: str, value: str, *others: str) -> None:
         why="without it this task runs a stage of a migration, which is not what these options are for",
         next_command=f"give --{partner}, or leave the others out",
     )
-
-
-def _print_json(ok: bool | None, verdict: str, figures: dict[str, Any], **more: Any) -> None:
-    print(jsonlib.dumps({"ok": ok, "verdict": verdict, "figures": figures, **more}, default=str))
 
 
 # --- the migration ----------------------------------------------------------------------------------------------------
@@ -76,7 +83,7 @@ _DEPLOY_HELP = {
 }
 
 
-@task(help=_DEPLOY_HELP)
+@_task(help=_DEPLOY_HELP)
 def deploy(
     c: Context,
     profile: str = "demo",
@@ -89,35 +96,29 @@ def deploy(
     load_origin: bool = False,
     detach: bool = False,
     verbose: bool = False,
-) -> None:
+) -> int:
     """Migrate a workload end to end; the same command resumes, verifies and repairs."""
 
-    def work() -> int:
-        from inferlift.commands import deploy as run
+    from inferlift.commands import deploy as run
 
-        return run(
-            profile, target or None, first=from_ or None, last=to or None, ask=ask, plan=plan or None,
-            locked=locked or None, load_origin=load_origin, detach=detach, verbose=verbose,
-        )  # fmt: skip
-
-    _guard(work)
+    return run(
+        profile, target or None, first=from_ or None, last=to or None, ask=ask, plan=plan or None,
+        locked=locked or None, load_origin=load_origin, detach=detach, verbose=verbose,
+    )  # fmt: skip
 
 
 def _stage_task(name: str, doc: str) -> Any:
-    def run_stage(c: Context, profile: str = "demo", json: bool = False, verbose: bool = False) -> None:
-        def work() -> int:
-            from inferlift.commands import stage
+    def run_stage(c: Context, profile: str = "demo", json: bool = False, verbose: bool = False) -> int:
+        from inferlift.commands import stage
 
-            return stage(name, profile, as_json=json, verbose=verbose)
-
-        _guard(work)
+        return stage(name, profile, as_json=json, verbose=verbose)
 
     run_stage.__doc__ = doc
     run_stage.__name__ = name
-    return task(run_stage, name=name, help={**_PROFILE, **_JSON, **_VERBOSE})
+    return _task(name=name, help={**_PROFILE, **_JSON, **_VERBOSE})(run_stage)
 
 
-@task(
+@_task(
     help={
         **_PROFILE,
         **_JSON,
@@ -140,26 +141,23 @@ def audit(
     c: Context, profile: str = "demo", json: bool = False, verbose: bool = False, logs: str = "", gpu: str = "",
     bill: str = "", metrics: str = "", host: str = "", format: str = "auto", routes: str = "", since: str = "",
     until: str = "", zone: str = "UTC", sample: str = "", waiting: str = "",
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """What the old side really does, and which triggers are met; of a migration, or with --logs of any log."""
 
-    def work() -> int:
-        from inferlift.alone import audit_files
-        from inferlift.commands import stage
+    from inferlift.alone import audit_files
+    from inferlift.commands import stage
 
-        _needs("logs", logs, "gpu", "bill", "metrics", "host", "format", "routes", "since", "until", "zone", "sample",
-               "waiting")  # fmt: skip
-        if not logs:
-            return stage("audit", profile, as_json=json, verbose=verbose)
-        return audit_files(
-            logs, gpu=gpu, bill_file=bill, metrics=metrics, host=host, format_name=format, routes=routes, since=since,
-            until=until, zone=zone, sample_file=sample, waiting=waiting, as_json=json,
-        )  # fmt: skip
-
-    _guard(work)
+    _needs("logs", logs, "gpu", "bill", "metrics", "host", "format", "routes", "since", "until", "zone", "sample",
+           "waiting")  # fmt: skip
+    if not logs:
+        return stage("audit", profile, as_json=json, verbose=verbose)
+    return audit_files(
+        logs, gpu=gpu, bill_file=bill, metrics=metrics, host=host, format_name=format, routes=routes, since=since,
+        until=until, zone=zone, sample_file=sample, waiting=waiting, as_json=json,
+    )  # fmt: skip
 
 
-@task(
+@_task(
     help={
         **_PROFILE,
         **_JSON,
@@ -179,28 +177,25 @@ def build(
     c: Context, profile: str = "demo", json: bool = False, verbose: bool = False, dockerfile: str = "", base: str = "",
     out: str = "", name: str = "", rewrite: bool = False, push: str = "", user: str = "", password: str = "",
     ca: str = "",
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """The user's image on the target's base; of a migration, or with --dockerfile of any Dockerfile."""
 
-    def work() -> int:
-        from inferlift.alone_moving import build_image
-        from inferlift.commands import stage
+    from inferlift.alone_moving import build_image
+    from inferlift.commands import stage
 
-        _needs("dockerfile", dockerfile, "base", "out", "name", "rewrite", "push", "user", "password", "ca")
-        if not dockerfile:
-            return stage("build", profile, as_json=json, verbose=verbose)
-        return build_image(
-            dockerfile, base=base, out=out, name=name, rewrite_only=rewrite, push=push, user=user, password=password,
-            ca=ca, as_json=json,
-        )  # fmt: skip
-
-    _guard(work)
+    _needs("dockerfile", dockerfile, "base", "out", "name", "rewrite", "push", "user", "password", "ca")
+    if not dockerfile:
+        return stage("build", profile, as_json=json, verbose=verbose)
+    return build_image(
+        dockerfile, base=base, out=out, name=name, rewrite_only=rewrite, push=push, user=user, password=password,
+        ca=ca, as_json=json,
+    )  # fmt: skip
 
 
 poc = _stage_task("poc", "One replica of the new side, made and configured.")
 
 
-@task(
+@_task(
     auto_shortflags=False,  # forty options have no sensible letters
     iterable=["url", "price", "image"],
     help={
@@ -259,34 +254,31 @@ def load(
     cached: bool = False, extra: str = "", rows: str = "", field: str = "", seed: str = "", warm_up: int = -1,
     error_share: float = 0.01, quality_share: float = 0.9, deadline: float = 0.0, self_check: bool = True,
     workers: int = 0, bind: str = "127.0.0.1:5557",
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """The 1000-request test; of a migration's new side, or with --url of any endpoints."""
 
-    def work() -> int:
-        from inferlift.alone import load_urls
-        from inferlift.commands import stage
+    from inferlift.alone import load_urls
+    from inferlift.commands import stage
 
-        _needs("url", "".join(url), "requests", "users", "rate", "arrivals", "shape", "knee", "protocol", "prompts",
-               "max-tokens", "model", "key", "key-header", "ca", "price", "body", "check", "p95-ttft", "p95-total",
-               "quality", "idle", "timeout", "html", "junit", "folder", "replace", "no-stream", "cached", "extra",
-               "rows", "image", "field", "seed", "warm-up", "error-share", "quality-share", "deadline",
-               "no-self-check", "workers", "bind")  # fmt: skip
-        if not url:
-            return stage("load", profile, as_json=json, verbose=verbose)
-        return load_urls(
-            list(url), as_json=json, prices=list(price), requests=requests, users=users, rate=rate, arrivals=arrivals,
-            shape=shape, knee=knee, protocol=protocol, prompts=prompts, max_tokens=max_tokens, model=model, key=key,
-            key_header=key_header, ca=ca, body=body, check=check, p95_ttft=p95_ttft, p95_total=p95_total,
-            quality=quality, idle=idle, timeout=timeout, html=html, junit=junit, folder=folder, replace=replace,
-            stream=stream, cached=cached, extra=extra, rows=rows, images=list(image), field=field, seed=seed,
-            warm_up=warm_up, error_share=error_share, quality_share=quality_share, deadline=deadline,
-            self_check=self_check, workers=workers, bind=bind,
-        )  # fmt: skip
-
-    _guard(work)
+    _needs("url", "".join(url), "requests", "users", "rate", "arrivals", "shape", "knee", "protocol", "prompts",
+           "max-tokens", "model", "key", "key-header", "ca", "price", "body", "check", "p95-ttft", "p95-total",
+           "quality", "idle", "timeout", "html", "junit", "folder", "replace", "no-stream", "cached", "extra",
+           "rows", "image", "field", "seed", "warm-up", "error-share", "quality-share", "deadline",
+           "no-self-check", "workers", "bind")  # fmt: skip
+    if not url:
+        return stage("load", profile, as_json=json, verbose=verbose)
+    return load_urls(
+        list(url), as_json=json, prices=list(price), requests=requests, users=users, rate=rate, arrivals=arrivals,
+        shape=shape, knee=knee, protocol=protocol, prompts=prompts, max_tokens=max_tokens, model=model, key=key,
+        key_header=key_header, ca=ca, body=body, check=check, p95_ttft=p95_ttft, p95_total=p95_total,
+        quality=quality, idle=idle, timeout=timeout, html=html, junit=junit, folder=folder, replace=replace,
+        stream=stream, cached=cached, extra=extra, rows=rows, images=list(image), field=field, seed=seed,
+        warm_up=warm_up, error_share=error_share, quality_share=quality_share, deadline=deadline,
+        self_check=self_check, workers=workers, bind=bind,
+    )  # fmt: skip
 
 
-@task(
+@_task(
     help={
         **_PROFILE,
         **_JSON,
@@ -301,26 +293,23 @@ def load(
 def migrate(
     c: Context, profile: str = "demo", json: bool = False, verbose: bool = False, from_: str = "", to: str = "",
     key: str = "", known_hosts: str = "", limit: float = 0.0,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """Copy data and verify it by checksums; of a migration, or with --from and --to of any folder."""
 
-    def work() -> int:
-        from inferlift.alone_moving import copy_folder
-        from inferlift.commands import stage
+    from inferlift.alone_moving import copy_folder
+    from inferlift.commands import stage
 
-        _needs("from", from_, "to", "key", "known-hosts", "limit")
-        if not from_:
-            return stage("migrate", profile, as_json=json, verbose=verbose)
-        return copy_folder(from_, to, key=key, known_hosts=known_hosts, limit_mb_per_s=limit, as_json=json)
-
-    _guard(work)
+    _needs("from", from_, "to", "key", "known-hosts", "limit")
+    if not from_:
+        return stage("migrate", profile, as_json=json, verbose=verbose)
+    return copy_folder(from_, to, key=key, known_hosts=known_hosts, limit_mb_per_s=limit, as_json=json)
 
 
 scale = _stage_task("scale", "Replicas for the peak and one spare; accepted with all users in flight.")
 watch = _stage_task("watch", "Judge the moved workload from stored history.")
 
 
-@task(
+@_task(
     help={
         **_PROFILE,
         **_JSON,
@@ -336,30 +325,24 @@ def size(
     explain: bool = False,
     verbose: bool = False,
     evidence: str = "",
-) -> None:
+) -> int:
     """What the workload needs, which offer serves it, what that costs, and whether to move at all."""
 
-    def work() -> int:
-        from inferlift.commands import size as run
+    from inferlift.commands import size as run
 
-        return run(profile, as_json=json, explain=explain, verbose=verbose, evidence=evidence)
-
-    _guard(work)
+    return run(profile, as_json=json, explain=explain, verbose=verbose, evidence=evidence)
 
 
-@task(help={**_PROFILE, **_JSON, "explain": "the assumptions too, each with its source"})
-def tco(c: Context, profile: str = "demo", json: bool = False, explain: bool = False) -> None:
+@_task(help={**_PROFILE, **_JSON, "explain": "the assumptions too, each with its source"})
+def tco(c: Context, profile: str = "demo", json: bool = False, explain: bool = False) -> int:
     """Buy, lease, rent, cloud or a managed service, over years."""
 
-    def work() -> int:
-        from inferlift.commands import tco as run
+    from inferlift.commands import tco as run
 
-        return run(profile, as_json=json, explain=explain)
-
-    _guard(work)
+    return run(profile, as_json=json, explain=explain)
 
 
-@task(
+@_task(
     help={
         "target": "lab, aws or static",
         "region": "of the cloud; eu-central-1 where none is named",
@@ -370,18 +353,15 @@ def tco(c: Context, profile: str = "demo", json: bool = False, explain: bool = F
 )
 def prices(
     c: Context, target: str = "aws", region: str = "", gpu: str = "", refresh: bool = False, json: bool = False
-) -> None:
+) -> int:
     """What hosts cost, from where that is known, and how old it is."""
 
-    def work() -> int:
-        from inferlift.alone import prices as run
+    from inferlift.alone import prices as run
 
-        return run(target, region, gpu=gpu, refresh=refresh, as_json=json)
-
-    _guard(work)
+    return run(target, region, gpu=gpu, refresh=refresh, as_json=json)
 
 
-@task(
+@_task(
     positional=["name"],
     iterable=["set_"],
     help={
@@ -390,42 +370,33 @@ def prices(
         "from_evidence": "an audit's evidence (JSON): what it knows is not asked",
     },
 )
-def init(c: Context, name: str, set_: list[str], from_evidence: str = "") -> None:
+def init(c: Context, name: str, set_: list[str], from_evidence: str = "") -> int:
     """Write a commented profile, from a few questions or from an audit's evidence."""
 
-    def work() -> int:
-        from inferlift.alone import init as run
+    from inferlift.alone import init as run
 
-        return run(name, set_, evidence=from_evidence or None)
-
-    _guard(work)
+    return run(name, set_, evidence=from_evidence or None)
 
 
-@task(help={**_PROFILE, **_JSON, "target": "the profile's own by default; another is refused"})
-def plan(c: Context, profile: str = "demo", target: str = "", json: bool = False) -> None:
+@_task(help={**_PROFILE, **_JSON, "target": "the profile's own by default; another is refused"})
+def plan(c: Context, profile: str = "demo", target: str = "", json: bool = False) -> int:
     """What deploy would do and cost, with the hash to approve; changes nothing."""
 
-    def work() -> int:
-        from inferlift.commands import plan as run
+    from inferlift.commands import plan as run
 
-        return run(profile, target or None, as_json=json)
-
-    _guard(work)
+    return run(profile, target or None, as_json=json)
 
 
-@task(help={**_PROFILE, "reason": "why; it stands in the report"})
-def approve(c: Context, profile: str = "demo", reason: str = "") -> None:
+@_task(help={**_PROFILE, "reason": "why; it stands in the report"})
+def approve(c: Context, profile: str = "demo", reason: str = "") -> int:
     """Release a held run, with a reason that stands in the report."""
 
-    def work() -> int:
-        from inferlift.commands import approve as run
+    from inferlift.commands import approve as run
 
-        return run(profile, reason)
-
-    _guard(work)
+    return run(profile, reason)
 
 
-@task(
+@_task(
     help={
         **_PROFILE,
         **_JSON,
@@ -433,39 +404,30 @@ def approve(c: Context, profile: str = "demo", reason: str = "") -> None:
         "drift": "ask Pulumi, Ansible and DNS whether all is as it was left",
     }
 )
-def status(c: Context, profile: str = "demo", json: bool = False, follow: bool = False, drift: bool = False) -> None:
+def status(c: Context, profile: str = "demo", json: bool = False, follow: bool = False, drift: bool = False) -> int:
     """How each stage stands."""
 
-    def work() -> int:
-        from inferlift.commands import status as run
+    from inferlift.commands import status as run
 
-        return run(profile, as_json=json, follow=follow, drift=drift)
-
-    _guard(work)
+    return run(profile, as_json=json, follow=follow, drift=drift)
 
 
-@task(help=_PROFILE)
-def report(c: Context, profile: str = "demo") -> None:
+@_task(help=_PROFILE)
+def report(c: Context, profile: str = "demo") -> int:
     """Write the report: one HTML page that needs no network."""
 
-    def work() -> int:
-        from inferlift.commands import report as run
+    from inferlift.commands import report as run
 
-        return run(profile)
-
-    _guard(work)
+    return run(profile)
 
 
-@task(positional=["a", "b"], help={**_PROFILE, "a": "run id, latest, or the path of a lock.json", "b": "the other"})
-def diff(c: Context, a: str, b: str, profile: str = "demo") -> None:
+@_task(positional=["a", "b"], help={**_PROFILE, "a": "run id, latest, or the path of a lock.json", "b": "the other"})
+def diff(c: Context, a: str, b: str, profile: str = "demo") -> int:
     """What differs between two runs: run ids, `latest`, or paths of lock.json."""
 
-    def work() -> int:
-        from inferlift.commands import diff as run
+    from inferlift.commands import diff as run
 
-        return run(profile, a, b)
-
-    _guard(work)
+    return run(profile, a, b)
 
 
 _ALONE = {
@@ -481,7 +443,7 @@ _ALONE = {
 }
 
 
-@task(
+@_task(
     iterable=["authority"],
     help={
         **_PROFILE, **_JSON, **_VERBOSE, **_ALONE, "gate": "with --name: a command that decides (exit 0, 1 or 3)",
@@ -512,29 +474,26 @@ def switch(
     ttl: int = 0,
     samples: int = 0,
     shadow: float = 0.0,
-) -> None:
+) -> int:
     """Move users by DNS, a step at a time; of a migration, or with --name of any two addresses."""
 
-    def work() -> int:
-        from inferlift.alone import shadow as show_shadow
-        from inferlift.alone import switch_alone
-        from inferlift.commands import stage
+    from inferlift.alone import shadow as show_shadow
+    from inferlift.alone import switch_alone
+    from inferlift.commands import stage
 
-        if shadow:
-            return show_shadow(shadow, profile=profile, name=name, new=new, ca=ca)
-        _needs("name", name, "old", "new", "dns", "gate", "url", "ca", "log", "authority", "resolver", "dns-port",
-               "owner", "steps", "ttl", "samples")  # fmt: skip
-        if name:
-            return switch_alone(
-                name, old, new, dns, gate=gate, url=url, ca=ca, log=log, authority=tuple(authority), resolver=resolver,
-                dns_port=dns_port, owner=owner, steps=steps, ttl=ttl, samples=samples, as_json=json,
-            )  # fmt: skip
-        return stage("switch", profile, as_json=json, verbose=verbose)
-
-    _guard(work)
+    if shadow:
+        return show_shadow(shadow, profile=profile, name=name, new=new, ca=ca)
+    _needs("name", name, "old", "new", "dns", "gate", "url", "ca", "log", "authority", "resolver", "dns-port",
+           "owner", "steps", "ttl", "samples")  # fmt: skip
+    if name:
+        return switch_alone(
+            name, old, new, dns, gate=gate, url=url, ca=ca, log=log, authority=tuple(authority), resolver=resolver,
+            dns_port=dns_port, owner=owner, steps=steps, ttl=ttl, samples=samples, as_json=json,
+        )  # fmt: skip
+    return stage("switch", profile, as_json=json, verbose=verbose)
 
 
-@task(
+@_task(
     iterable=["authority"],
     help={
         **_PROFILE, **_VERBOSE, **_ALONE, "json": "with --name: one JSON object on stdout",
@@ -556,37 +515,32 @@ def rollback(
     dns_port: int = 53,
     owner: str = "",
     restore: bool = False,
-) -> None:
+) -> int:
     """All users back to the old side, verified at authority and resolver."""
 
-    def work() -> int:
-        from inferlift.alone import switch_alone
-        from inferlift.steering import rollback as run
+    from inferlift.alone import switch_alone
+    from inferlift.steering import rollback as run
 
-        _needs(
-            "name", name, "old", "new", "dns", "log", "authority", "resolver", "dns-port", "owner", "json", "restore"
+    _needs("name", name, "old", "new", "dns", "log", "authority", "resolver", "dns-port", "owner", "json", "restore")
+    if name:
+        return switch_alone(
+            name,
+            old,
+            new,
+            dns,
+            log=log,
+            authority=tuple(authority),
+            resolver=resolver,
+            dns_port=dns_port,
+            owner=owner,
+            as_json=json,
+            restore=restore,
+            back=True,
         )
-        if name:
-            return switch_alone(
-                name,
-                old,
-                new,
-                dns,
-                log=log,
-                authority=tuple(authority),
-                resolver=resolver,
-                dns_port=dns_port,
-                owner=owner,
-                as_json=json,
-                restore=restore,
-                back=True,
-            )
-        return run(profile, verbose=verbose)
-
-    _guard(work)
+    return run(profile, verbose=verbose)
 
 
-@task(
+@_task(
     help={
         **_PROFILE, **_JSON, **_VERBOSE, "apply": "do it; without, it is only shown",
         "undo": "start the old side again, as the way back",
@@ -595,68 +549,53 @@ def rollback(
 def decommission(
     c: Context, profile: str = "demo", apply: bool = False, undo: bool = False, json: bool = False,
     verbose: bool = False,
-) -> None:  # fmt: skip
+) -> int:  # fmt: skip
     """The end of the old side, offered once its own log is quiet; shown first, and taken back with --undo."""
 
-    def work() -> int:
-        from inferlift.steering import decommission as run
+    from inferlift.steering import decommission as run
 
-        return run(profile, apply=apply, undo=undo, as_json=json, verbose=verbose)
-
-    _guard(work)
+    return run(profile, apply=apply, undo=undo, as_json=json, verbose=verbose)
 
 
-@task(help={**_PROFILE, **_VERBOSE, "delete_data": "also what holds data: bucket, images, disks, key"})
-def destroy(c: Context, profile: str = "demo", delete_data: bool = False, verbose: bool = False) -> None:
+@_task(help={**_PROFILE, **_VERBOSE, "delete_data": "also what holds data: bucket, images, disks, key"})
+def destroy(c: Context, profile: str = "demo", delete_data: bool = False, verbose: bool = False) -> int:
     """Remove the fleet and prove that nothing of it is left; refused while users are on it."""
 
-    def work() -> int:
-        from inferlift.commands import destroy as run
+    from inferlift.commands import destroy as run
 
-        return run(profile, delete_data=delete_data, verbose=verbose)
-
-    _guard(work)
+    return run(profile, delete_data=delete_data, verbose=verbose)
 
 
-@task
-def profiles(c: Context) -> None:
+@_task()
+def profiles(c: Context) -> int:
     """List the profiles."""
 
-    def work() -> int:
-        from inferlift.commands import profiles as run
+    from inferlift.commands import profiles as run
 
-        return run()
-
-    _guard(work)
+    return run()
 
 
-@task(
+@_task(
     help={"target": "lab, aws or static", "profile": "with aws: whose fleet the account is asked about", **_JSON},
 )
-def doctor(c: Context, target: str = "", profile: str = "", json: bool = False) -> None:
+def doctor(c: Context, target: str = "", profile: str = "", json: bool = False) -> int:
     """What is there, what is missing, and the command that brings it; of a cloud, what its account says too."""
 
-    def work() -> int:
-        from inferlift.commands import doctor as run
+    from inferlift.commands import doctor as run
 
-        return run(target or None, profile, as_json=json)
-
-    _guard(work)
+    return run(target or None, profile, as_json=json)
 
 
-@task(positional=["action"], help={"action": "up or down", **_PROFILE, **_VERBOSE})
-def lab(c: Context, action: str, profile: str = "demo", verbose: bool = False) -> None:
+@_task(positional=["action"], help={"action": "up or down", **_PROFILE, **_VERBOSE})
+def lab(c: Context, action: str, profile: str = "demo", verbose: bool = False) -> int:
     """Raise the lab's old world for a profile (up), or take it down (down)."""
 
-    def work() -> int:
-        from inferlift.commands import lab as run
+    from inferlift.commands import lab as run
 
-        return run(action, profile, verbose=verbose)
-
-    _guard(work)
+    return run(action, profile, verbose=verbose)
 
 
-@task(
+@_task(
     help={
         "fault": "name (docs/faults.md), several by commas, or all",
         "profile": "of the lab: whose migration is rehearsed",
@@ -674,33 +613,27 @@ def rehearse(
     keep: bool = False,
     write: bool = False,
     json: bool = False,
-) -> None:
+) -> int:
     """Break something on purpose in a lab, and see that it ends as documented."""
 
-    def work() -> int:
-        from inferlift.rehearsal import rehearse as run
+    from inferlift.rehearsal import rehearse as run
 
-        return run(fault, profile, here=here, keep=keep, write=write, as_json=json)
-
-    _guard(work)
+    return run(fault, profile, here=here, keep=keep, write=write, as_json=json)
 
 
 # --- the project itself -----------------------------------------------------------------------------------------------
 
 
-@task
-def check(c: Context) -> None:
+@_task()
+def check(c: Context) -> int:
     """Format, lint, types, playbooks: the one check command."""
 
-    def work() -> int:
-        from inferlift.development import check as run
+    from inferlift.development import check as run
 
-        return run(ROOT)
-
-    _guard(work)
+    return run(ROOT)
 
 
-@task(
+@_task(
     help={
         "unit": "only the quick tests",
         "lab": "only the lab's tests",
@@ -708,18 +641,15 @@ def check(c: Context) -> None:
         "k": "pytest -k expression",
     }
 )
-def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, k: str = "") -> None:
+def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, k: str = "") -> int:
     """Checks, unit tests, then the lab end to end."""
 
-    def work() -> int:
-        from inferlift.development import test as run
+    from inferlift.development import test as run
 
-        return run(ROOT, unit=unit, lab=lab, long=long, expression=k)
-
-    _guard(work)
+    return run(ROOT, unit=unit, lab=lab, long=long, expression=k)
 
 
-@task(
+@_task(
     positional=["name"],
     help={
         "name": "deploy, sizing, load, audit, aws, hosts, switch or watch",
@@ -727,15 +657,12 @@ def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, 
         "soak": "with load: instead, 1,000,001 requests counted and ten minutes of soak",
     },
 )
-def bench(c: Context, name: str, json: bool = False, soak: bool = False) -> None:
+def bench(c: Context, name: str, json: bool = False, soak: bool = False) -> int:
     """Measure what the project promises, with its peers in the same run."""
 
-    def work() -> int:
-        from inferlift.development import bench as run
+    from inferlift.development import bench as run
 
-        return run(ROOT, name, as_json=json, soak=soak)
-
-    _guard(work)
+    return run(ROOT, name, as_json=json, soak=soak)
 
 
 namespace = Collection(
