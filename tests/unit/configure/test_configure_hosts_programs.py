@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import subprocess
+from datetime import UTC, datetime
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -230,3 +231,42 @@ def test_a_dry_run_takes_nothing_away(
     assert answer["changed"]
     assert ran == []
     assert (tmp_path / "ours").exists()
+
+
+# --- check-monitor ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def monitor(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "playbooks" / "roles" / "base" / "files"))
+    monkeypatch.setattr("sys.exit", lambda code: None)
+    monkeypatch.setattr("sys.argv", ["check-monitor"])
+    return load("roles/monitor/files/check-monitor")
+
+
+@pytest.mark.parametrize(
+    ("health", "interval", "since_s", "ok", "skipped"),
+    [
+        ("up", "30s", 5, True, False),
+        ("unknown", "30s", 5, True, True),  # the first look is still to come
+        ("unknown", "30s", 45, False, False),  # it should have come
+        ("unknown", "2s", 1, False, False),  # comes within the patience: waited for
+        ("down", "30s", 5, False, False),
+        ("unknown", "1m30s", 80, True, True),
+    ],
+)
+def test_a_probe_that_has_not_looked_yet_is_not_known(
+    monitor: ModuleType, monkeypatch: pytest.MonkeyPatch, health: str, interval: str, since_s: int, ok: bool,
+    skipped: bool,
+) -> None:  # fmt: skip
+    began = datetime.fromtimestamp(1_800_000_000, UTC).isoformat().replace("+00:00", ".123456789Z")
+    row = {"labels": {"job": "probe", "instance": "x"}, "health": health, "lastError": "", "scrapeInterval": interval}
+    answers = {
+        "/api/v1/targets?state=active": {"activeTargets": [row, {**row, "health": "up"}]},
+        "/api/v1/status/runtimeinfo": {"startTime": "2026-01-01T00:00:00Z", "lastConfigTime": began},
+    }
+    monkeypatch.setattr(monitor, "ask", lambda headers, path: answers[path])
+    monkeypatch.setattr(monitor.time, "time", lambda: 1_800_000_000 + since_s)
+    found = monitor.scraped({}, "probe", 2, 5)
+    assert (found["ok"], found["skipped"]) == (ok, skipped), found
+    assert not monitor.scraped({}, "probe", 3, 5)["ok"]  # a target that is not there at all is never waited for
