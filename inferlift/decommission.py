@@ -80,7 +80,7 @@ def steps(ctx: Context) -> list[Step]:
     found = [
         Step(
             f"{m.name}: stop the guard; it would give users to a side that is off",
-            "the guard is started again",
+            "the next switch starts it",
             lambda m=m: _guarding.stop(m),  # type: ignore[misc]
         )
         for m in monitors
@@ -132,7 +132,5 @@ def undo(ctx: Context, *, wait_s: float = 90) -> bool:
             why=bad[0].detail,
             next_command=f"look at {world.origin.name}, then ./invoke decommission --profile {ctx.profile.name} --undo",
         )
-    for monitor in _fleet.current(ctx).fleet.by_role("monitor"):
-        _guarding.start(monitor)
     ctx.ledger.drop_document(DOCUMENT)
     return True

@@ -89,13 +89,16 @@ def acted(ctx: Context, state: Any) -> str | None:
         return "its own record of why cannot be read"
 
 
+def stand_down(ctx: Context) -> Guarded:
+    """What was watched has passed: users stay where they are, whatever happens to a host from now on."""
+    for monitor in _fleet.current(ctx).fleet.by_role("monitor"):
+        stop(monitor)
+    return Guarded(why="the watch has passed")
+
+
 def stop(monitor: Host) -> None:
-    """After this nobody takes users back by itself."""
+    """After this nobody takes users back by itself, until a switch arms the guard again."""
     ssh.run(monitor, f"systemctl disable --now {UNIT} 2>/dev/null || ! systemctl cat {UNIT} >/dev/null 2>&1")
-
-
-def start(monitor: Host) -> None:
-    ssh.run(monitor, f"! systemctl cat {UNIT} >/dev/null 2>&1 || systemctl enable --now {UNIT}")
 
 
 def _container(host: Host) -> bool:

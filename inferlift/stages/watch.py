@@ -9,7 +9,7 @@ from typing import Any
 
 from inferlift.artifacts import Artifact, Check, Cutover, Evidence, Scaled, Sizing, Watch, World
 from inferlift.errors import CheckFailed, Held, InferliftError, Retryable
-from inferlift.stages import _fleet, _users
+from inferlift.stages import _fleet, _guarding, _users
 from inferlift.stages._plan import declared_bill, planned
 from inferlift.stages.base import Context, Stage
 
@@ -65,6 +65,7 @@ class WatchStage(Stage):
                 why=watched.why,
                 next_command=f"./invoke watch --profile {ctx.profile.name}, or ./invoke approve with a reason",
             )
+        ctx.step("stand-down", lambda: _guarding.stand_down(ctx), _guarding.Guarded)
         return watched
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:

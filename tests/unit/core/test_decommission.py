@@ -87,7 +87,7 @@ def test_the_way_back_starts_the_old_side_first(ctx, said, monkeypatch) -> None:
     monkeypatch.setattr(SwitchStage, "rollback", lambda self, ctx: order.append(f"dns after {len(said)}") or 0.1)
     teardown.rollback(ctx)
     assert ("origin", "systemctl enable --now nginx chat llamacpp") in said
-    assert order == ["dns after 2"]
+    assert order == ["dns after 1"]
     assert ctx.ledger.document("decommissioned") is None
 
 
