@@ -35,6 +35,7 @@ options:
     description:
       - Lists of what the role has put on the host besides files (C(packages), C(folders), C(users), C(groups)). Each
         is joined with what the earlier manifest says, so that it can be taken away again; the digest leaves it out.
+      - C(made) names folders that the role makes where there are none; those that are there already are not kept.
     type: dict
     default: {}
   files:
@@ -136,6 +137,7 @@ def main():
         }
     changed += remove_old(module, role, manifest)
     digest = digest_of(manifest, module.params["facts"])
+    made += [folder for folder in module.params["kept"].pop("made", []) if not Path(folder).exists()]
     kept = joined(earlier(role).get("kept", {}), {**module.params["kept"], **({"made": made} if made else {})})
     record = json.dumps(
         {"digest": digest, "facts": module.params["facts"], "files": manifest, "kept": kept}, indent=1, sort_keys=True

@@ -42,9 +42,12 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     real = module.put
     monkeypatch.setattr(module, "put", lambda m, entry, data, made=None: real(m, {**entry, **me}, data, made))
 
-    def run(*files: dict[str, Any], check: bool = False, facts: dict[str, Any] | None = None) -> dict[str, Any]:
+    def run(
+        *files: dict[str, Any], check: bool = False, facts: dict[str, Any] | None = None,
+        kept: dict[str, Any] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
         rows = [{**row, "path": str(tmp_path / row["path"]), **me} for row in files]
-        arguments = {"role": "r", "files": rows, "facts": facts or {}, "_ansible_check_mode": check}
+        arguments = {"role": "r", "files": rows, "facts": facts or {}, "kept": kept or {}, "_ansible_check_mode": check}
         with patch_module_args(arguments), pytest.raises(SystemExit):
             module.main()
         answer: dict[str, Any] = json.loads(capsys.readouterr().out)
@@ -59,6 +62,16 @@ def test_a_second_call_changes_nothing(write: Write, tmp_path: Path) -> None:
     assert not write(file)["changed"]
     assert (tmp_path / "deep" / "a").read_text() == "one\n"
     assert oct((tmp_path / "deep" / "a").stat().st_mode & 0o777) == "0o640"
+
+
+def test_a_folder_that_was_there_before_the_role_is_not_the_roles(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    kept = {"made": [str(tmp_path / "theirs"), str(tmp_path / "ours")]}
+    assert write({"path": "a", "content": ""}, kept=kept)["changed"]
+    (tmp_path / "ours").mkdir()  # what the role does next
+    assert not write({"path": "a", "content": ""}, kept=kept)["changed"]
+    (manifest,) = (tmp_path / "manifests").glob("*.json")
+    assert json.loads(manifest.read_text())["kept"] == {"made": [str(tmp_path / "ours")]}
 
 
 def test_a_mode_or_content_changed_by_somebody_is_put_back(write: Write, tmp_path: Path) -> None:
