@@ -119,6 +119,7 @@ def runs(site: Site) -> tuple[int, int]:
     return int(told["inference_count"]), int(told["execution_count"])
 
 
+@pytest.mark.long
 async def test_with_the_plans_delay_a_run_reads_many_pictures(site: Site) -> None:
     """By counts, not by time: how many runs the same pictures took."""
     per_run = {}
@@ -228,24 +229,25 @@ def test_a_dpkg_lock_that_somebody_holds_ends_clearly(site: Site) -> None:
     ("entry", "words"),
     [
         ({"source": "file:///srv/big", "name": "big"}, "may be filled"),
-        ({"source": "file:///srv/data/kinds.json", "name": "wrong", "sha256": "0" * 64}, "its checksum is"),
+        ({"source": "file:///srv/other", "name": "wrong", "sha256": "0" * 64}, "its checksum is"),
     ],
 )
 def test_a_full_disk_and_a_wrong_checksum_end_clearly(site: Site, entry: dict[str, str], words: str) -> None:
     site.on(
         "model-1",
-        "mkdir -p /srv/small /srv/data && mountpoint -q /srv/small || mount -t tmpfs -o size=4m none /srv/small",
+        "mkdir -p /srv/small && mountpoint -q /srv/small || mount -t tmpfs -o size=4m none /srv/small",
     )
-    site.on("model-1", "truncate -s 20M /srv/big; echo x >/srv/data/kinds.json")
+    site.on("model-1", "truncate -s 20M /srv/big; echo x >/srv/other")
     try:
         with pytest.raises(CheckFailed, match=words):
             site.play("model-1", weights_folder="/srv/small", weights_models=[entry])
     finally:
-        site.on("model-1", "umount /srv/small; rm -rf /srv/small /srv/big")
+        site.on("model-1", "umount /srv/small; rm -rf /srv/small /srv/big /srv/other")
     site.play("model-1")
     assert site.bad() == {}
 
 
+@pytest.mark.long
 def test_a_server_that_dies_at_load_ends_clearly(site: Site) -> None:
     missing = {"name": "model", "code": "text_line", "weights": "/srv/weights/absent.onnx"}
     with pytest.raises(CheckFailed, match="failed to load"):
@@ -269,6 +271,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Standin).serve_forever()
 """
 
 
+@pytest.mark.long
 async def test_a_server_that_is_ready_and_answers_nothing_gets_no_user_and_a_taken_port_is_said(
     site: Site, tmp_path: Path
 ) -> None:
@@ -292,6 +295,7 @@ async def test_a_server_that_is_ready_and_answers_nothing_gets_no_user_and_a_tak
     assert (await read(site, 4, 2))[0][0] == 200
 
 
+@pytest.mark.long
 def test_a_host_lost_in_the_middle_is_named_and_the_same_call_goes_on(site: Site) -> None:
     said: list[str] = []
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 
 class Kinds:
-    """kinds.json, read again when it changes; without it no line is of any kind."""
+    """kinds.json, read again when it changes; without it no line is of any kind; a damaged one changes nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "kinds.json"
@@ -21,9 +22,12 @@ class Kinds:
         except FileNotFoundError:
             changed = 0
         if changed != self._seen:
-            told = json.loads(self.path.read_text("utf-8")) if changed else {}
-            self._patterns = {name: re.compile(pattern) for name, pattern in told.items()}
             self._seen = changed
+            try:
+                told = json.loads(self.path.read_text("utf-8")) if changed else {}
+                self._patterns = {name: re.compile(pattern) for name, pattern in told.items()}
+            except (OSError, ValueError, AttributeError, TypeError, re.error) as error:
+                print(f"{self.path}: {error}; the patterns stay as they were", file=sys.stderr, flush=True)
         return self._patterns
 
     def of(self, text: str) -> str | None:

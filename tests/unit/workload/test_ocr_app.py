@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib.util
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -139,3 +140,13 @@ async def test_without_a_model_server_it_is_502_and_unhealthy(tmp_path: Path) ->
     assert "app_upstream_up 0" in text
     assert "nv_inference_count 7" in text
     assert 'app_requests_total{status="502"} 1' in text
+
+
+def test_a_damaged_file_of_kinds_changes_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kinds = ocr.Kinds(tmp_path)
+    kinds.path.write_text('{"date": "^[0-9-]+$"}')
+    assert kinds.of("2026-11-30") == "date"
+    kinds.path.write_text("x")
+    os.utime(kinds.path, ns=(1, 1))
+    assert kinds.of("2026-11-30") == "date"
+    assert "stay as they were" in capfd.readouterr().err
