@@ -286,6 +286,9 @@ def test_ctrl_c_in_the_middle_and_the_same_call_again(site: Site) -> None:
 # --- monitor and secrets -------------------------------------------------------------------------------------
 
 
+SCRAPES = 'up{job!~"probe-.*"}'  # probes look every half minute: tests/lab/test_monitor.py
+
+
 async def test_prometheus_has_the_figures_the_watch_reads(site: Site) -> None:
     async with site.client() as client:
         for _ in range(4):
@@ -296,7 +299,7 @@ async def test_prometheus_has_the_figures_the_watch_reads(site: Site) -> None:
     password = aiohttp.encode_basic_auth(configure.MONITOR_USER, resolve(site.keys["monitor_password"]))
     headers = {"Authorization": password}
     expressions = [
-        "up",
+        SCRAPES,
         'haproxy_frontend_http_responses_total{proxy="users",code="2xx"}',
         'haproxy_backend_current_queue{proxy="models"}',
         'haproxy_server_status{proxy="models",state="UP"}',
@@ -314,7 +317,7 @@ async def test_prometheus_has_the_figures_the_watch_reads(site: Site) -> None:
             async with client.get(url, params={"query": expression}) as answer:
                 rows = (await answer.json())["data"]["result"]
             assert rows, f"{expression} has no samples"
-            if expression == "up":
+            if expression == SCRAPES:
                 assert {(r["metric"]["job"], r["metric"]["instance"]) for r in rows if r["value"][1] == "1"} == {
                     ("node", "gateway-1"),
                     ("node", "model-1"),
