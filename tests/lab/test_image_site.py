@@ -29,7 +29,7 @@ from inferlift.errors import CheckFailed, InferliftError
 from inferlift.load.pictures import load_pictures
 from inferlift.profile import ROOT
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 PROFILE = load("demo-image", ROOT).profile
 LINES = load_pictures(ROOT / "profiles" / "demo-image" / "lines.jsonl")
@@ -119,7 +119,6 @@ def runs(site: Site) -> tuple[int, int]:
     return int(told["inference_count"]), int(told["execution_count"])
 
 
-@pytest.mark.long
 async def test_with_the_plans_delay_a_run_reads_many_pictures(site: Site) -> None:
     """By counts, not by time: how many runs the same pictures took."""
     per_run = {}
@@ -247,7 +246,6 @@ def test_a_full_disk_and_a_wrong_checksum_end_clearly(site: Site, entry: dict[st
     assert site.bad() == {}
 
 
-@pytest.mark.long
 def test_a_server_that_dies_at_load_ends_clearly(site: Site) -> None:
     missing = {"name": "model", "code": "text_line", "weights": "/srv/weights/absent.onnx"}
     with pytest.raises(CheckFailed, match="failed to load"):
@@ -271,7 +269,6 @@ http.server.ThreadingHTTPServer(("127.0.0.1", 8000), Standin).serve_forever()
 """
 
 
-@pytest.mark.long
 async def test_a_server_that_is_ready_and_answers_nothing_gets_no_user_and_a_taken_port_is_said(
     site: Site, tmp_path: Path
 ) -> None:
@@ -295,7 +292,6 @@ async def test_a_server_that_is_ready_and_answers_nothing_gets_no_user_and_a_tak
     assert (await read(site, 4, 2))[0][0] == 200
 
 
-@pytest.mark.long
 def test_a_host_lost_in_the_middle_is_named_and_the_same_call_goes_on(site: Site) -> None:
     said: list[str] = []
 
