@@ -72,6 +72,7 @@ def up(site: Site) -> bool:
 
 
 async def test_pictures_go_in_and_their_text_comes_out(site: Site) -> None:
+    assert await asyncio.to_thread(until, lambda: up(site), 30)  # the gateway asks /health before it sends anybody
     answers = await read(site, len(LINES), 4)
     assert Counter(status for status, _, _ in answers) == {200: len(LINES)}
     right = sum(text == drawn for _, text, drawn in answers)
