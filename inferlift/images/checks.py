@@ -52,15 +52,23 @@ def imports(context: Path) -> list[str]:
     return sorted(found - own - set(sys.stdlib_module_names))
 
 
+def _packaged(root: Path) -> set[str]:
+    """Paths that dpkg put there, less a leading /usr: packages still name /lib, which is a link to /usr/lib."""
+    lists = (root / "var/lib/dpkg/info").glob("*.list")
+    return {line.removeprefix("/usr") for one in lists for line in one.read_text("utf-8", "replace").splitlines()}
+
+
 def _libraries(root: Path, files: dict[str, elf.Linkage]) -> Check:
     """Every library that a file of the image links to is somewhere in it. Wheels bring theirs in folders of their own,
-    and load them in an order that only they know, so the name decides; `ldd` in the image decides for programs."""
+    and load them in an order that only they know, so the name decides; `ldd` in the image decides for programs. What
+    Debian's packages brought is left to their dependencies: some plugins want libraries that are only recommended."""
+    packaged = _packaged(root)
     names = {name for folder, _, inside in os.walk(root) for name in inside}
     lost = sorted(
         f"{path} wants {library}"
         for path, link in files.items()
         for library in link.needed
-        if library.rsplit("/", 1)[-1] not in names and not link.musl
+        if library.rsplit("/", 1)[-1] not in names and not link.musl and path.removeprefix("/usr") not in packaged
     )
     return Check(name="libraries present", ok=not lost, detail=_list(lost))
 

@@ -54,6 +54,15 @@ def test_an_absent_interpreter_is_found(tmp_path: Path) -> None:
     assert not found["ELF interpreters present"].ok
 
 
+def test_a_library_that_a_debian_package_only_recommends_is_no_finding(tmp_path: Path) -> None:
+    root = _root(tmp_path)
+    next((root / "usr/lib64").glob("libc.so*")).unlink()
+    info = root / "var/lib/dpkg/info"
+    info.mkdir(parents=True)
+    (info / "coreutils.list").write_text("/.\n/bin\n/bin/true\n")
+    assert _by_name(checks.linkage(root))["libraries present"].ok
+
+
 def test_a_library_that_is_nowhere_is_found(tmp_path: Path) -> None:
     root = _root(tmp_path)
     next((root / "usr/lib64").glob("libc.so*")).unlink()
