@@ -19,10 +19,6 @@ from inferlift.errors import CheckFailed
 OWNER = "INFERLIFT_OWNER"
 
 
-def owner_mark() -> str | None:
-    return os.environ.get(OWNER)
-
-
 @contextlib.contextmanager
 def owned(mark: str) -> Iterator[None]:
     """Children started in the block carry the mark."""

@@ -10,13 +10,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from inferlift.errors import CheckFailed, DeclarationError, InferliftError, Refusal
 from inferlift.profile import ROOT
 from inferlift.rehearsal.standing import Ended, Standing, lab_only, own_place
+from inferlift.report import FaultRow
 
 RESULTS = "rehearsal.json"  # in the migration's folder; the report shows it
 DOC = ROOT / "docs" / "faults.md"
@@ -39,21 +40,6 @@ class Spec:
     own: bool = False
 
 
-@dataclass(frozen=True)
-class Row:
-    """How it ended. `seconds` from the fault to the end of the command that met it."""
-
-    fault: str
-    what: str
-    typed: str
-    outcome: str
-    exit: int | None
-    expected_exit: int
-    users: str
-    seconds: float
-    ok: bool
-
-
 def rehearse(
     fault: str, profile: str, *, here: bool = False, keep: bool = False, write: bool = False, as_json: bool = False
 ) -> int:
@@ -71,7 +57,7 @@ def rehearse(
     signal.signal(signal.SIGTERM, stop)  # a command that is being rehearsed ends with us
     chosen = choose(fault, specs())
     lab = _standing(profile, here, say)
-    rows: list[Row] = []
+    rows: list[FaultRow] = []
     try:
         for spec in chosen:
             if here and spec.own:
@@ -91,7 +77,7 @@ def rehearse(
     if as_json:
         figures = {f"{row.fault}_seconds": row.seconds for row in rows}
         print(json.dumps({"ok": ok, "verdict": "pass" if ok else "fail", "figures": figures,
-                          "faults": [asdict(row) for row in rows]}))  # fmt: skip
+                          "faults": [row.model_dump() for row in rows]}))  # fmt: skip
     elif not rows:
         raise Refusal("no fault was rehearsed", why="those asked for need a lab of their own",
                       next_command=f"./invoke rehearse --fault {fault}")  # fmt: skip
@@ -121,7 +107,7 @@ def choose(fault: str, known: Sequence[Spec]) -> list[Spec]:
     )
 
 
-def meet(lab: Standing, spec: Spec, faults: Mapping[str, Callable[[], Any]] | None = None) -> Row:
+def meet(lab: Standing, spec: Spec, faults: Mapping[str, Callable[[], Any]] | None = None) -> FaultRow:
     """Plant, type, heal, type again; never raises for a fault that ends in another way than documented."""
     if faults is None:
         from inferlift.rehearsal.faults import FAULTS
@@ -145,7 +131,7 @@ def meet(lab: Standing, spec: Spec, faults: Mapping[str, Callable[[], Any]] | No
     # on a migration that stands, users stay where they were unless the fault moves them
     expected = before if spec.users == "old" else spec.users
     trouble = trouble or (differs(spec, ended, users, expected) if ended else "")
-    return Row(
+    return FaultRow(
         fault=spec.name, what=spec.what, typed=spec.type, outcome=trouble or (last_words(ended) if ended else ""),
         exit=ended.code if ended else None, expected_exit=spec.exit, users=users, seconds=seconds, ok=not trouble,
     )  # fmt: skip
@@ -203,17 +189,17 @@ def take_down(lab: Standing) -> None:
         lab.say(f"left: INFERLIFT_STATE={lab.place.state} ./invoke destroy --profile {lab.profile}, then lab down")
 
 
-def keep_rows(folder: Path, rows: Sequence[Row]) -> None:
+def keep_rows(folder: Path, rows: Sequence[FaultRow]) -> None:
     """Beside the ledger, newest of each fault; the report reads it."""
     path = folder / RESULTS
     known = {row["fault"]: row for row in json.loads(path.read_text("utf-8"))} if path.is_file() else {}
-    known |= {row.fault: asdict(row) for row in rows}
+    known |= {row.fault: row.model_dump() for row in rows}
     temporary = path.with_suffix(".part")
     temporary.write_text(json.dumps(list(known.values()), indent=1), encoding="utf-8")
     temporary.replace(path)
 
 
-def write_doc(rows: Sequence[Row], path: Path = DOC) -> None:
+def write_doc(rows: Sequence[FaultRow], path: Path = DOC) -> None:
     """The table in docs/faults.md; rows of faults that were not rehearsed now stay as they are."""
     text = path.read_text(encoding="utf-8")
     head, _, rest = text.partition(BEGIN)
@@ -228,12 +214,12 @@ def write_doc(rows: Sequence[Row], path: Path = DOC) -> None:
     path.write_text(f"{head}{BEGIN}\n{body}\n{END}{tail}", encoding="utf-8")
 
 
-def line_of(row: Row) -> str:
+def line_of(row: FaultRow) -> str:
     mark = "as documented" if row.ok else "NOT as documented"
     return f"{row.fault:<20} {mark}: exit {row.exit}, {row.seconds:.0f} s, users {row.users}: {row.outcome}"
 
 
-def _doc_line(row: Row) -> str:
+def _doc_line(row: FaultRow) -> str:
     outcome = row.outcome.replace("|", "\\|") + ("" if row.ok else " (NOT as documented)")
     return f"| `{row.fault}` | `{row.typed}` | {outcome} | {row.exit} | {row.users} | {row.seconds:.0f} |"
 

@@ -98,7 +98,7 @@ class Attempt(Artifact):
 
 
 class FaultRow(Artifact):
-    """One fault that was rehearsed here, and how it ended."""
+    """One fault that was rehearsed here, and how it ended; `seconds` until the command that met it had ended."""
 
     fault: str
     what: str

@@ -48,7 +48,7 @@ class Fault:
         self.did.append("heal")
 
 
-def met(lab: Lab, fault: Fault | None = None, spec: Spec = SPEC) -> run.Row:
+def met(lab: Lab, fault: Fault | None = None, spec: Spec = SPEC) -> run.FaultRow:
     return run.meet(lab, spec, {"f": lambda: fault or Fault()})  # type: ignore[arg-type]
 
 
@@ -106,7 +106,7 @@ def test_a_wrong_name_names_the_nearest() -> None:
 
 def test_results_are_kept_by_fault_and_the_table_keeps_other_rows(tmp_path: Path) -> None:
     row = met(Lab(GOOD, Ended(0, "")))
-    one, two = (run.Row(**{**row.__dict__, "fault": name}) for name in ("host-lost", "disk-full"))
+    one, two = (run.FaultRow(**{**row.__dict__, "fault": name}) for name in ("host-lost", "disk-full"))
     run.keep_rows(tmp_path, [one])
     run.keep_rows(tmp_path, [two])
     assert (tmp_path / run.RESULTS).read_text().count('"fault"') == 2
