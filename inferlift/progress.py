@@ -33,8 +33,8 @@ class Progress:
         self._remaining_after = remaining_after_s
         self._show(f"{name:<8} begins" + (f", about {_span(expected_s)} by earlier runs" if expected_s else ""))
 
-    def say(self, line: str) -> None:
-        """One step of the running stage."""
+    def say(self, line: str, *, always: bool = False) -> None:
+        """One step of the running stage. `always`: also where it follows another one at once."""
         took = time.monotonic() - self._start
         left = ""
         if self._expected is not None:
@@ -44,7 +44,7 @@ class Progress:
         if self._terminal and not self._verbose:
             self._put("\r\x1b[2K" + text[: self._width()])
             self._open = True
-        elif self._verbose or time.monotonic() - self._last_shown > 0.4:
+        elif always or self._verbose or time.monotonic() - self._last_shown > 0.4:
             # without a terminal: a few lines a second at most, so that a log stays readable
             self._last_shown = time.monotonic()
             self._show(text)

@@ -52,7 +52,7 @@ def ask(ctx: Context, *, preview: bool = True) -> Account:
     checks.append(_residency(ctx, wanted))
     if not preview:
         return Account(tuple(checks), None)
-    toolchain.ensure(["pulumi"], ctx.say)
+    toolchain.ensure(["pulumi"], ctx.announce)
     tools = provision.Tools(pulumi_bin=toolchain.pulumi_bin() / "pulumi", python_plugin=None, host_image="")
     asked = provision.ask_fleet(wanted, ctx.folder, tools, ctx.say)
     assert asked is not None  # noqa: S101 - what has checks has a bill

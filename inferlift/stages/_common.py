@@ -75,5 +75,5 @@ def server_wheels(ctx: Context, kind: str) -> Path | None:
     name = servers()[kind].get("wheels")
     if name is None:
         return None
-    toolchain.ensure([name], ctx.say)
+    toolchain.ensure([name], ctx.announce)
     return toolchain.wheel_folder(name)

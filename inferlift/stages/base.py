@@ -59,6 +59,10 @@ class Context:
     def say(self, line: str) -> None:
         self.progress.say(line)
 
+    def announce(self, line: str) -> None:
+        """What begins and takes minutes: never left out, however soon after another line."""
+        self.progress.say(line, always=True)
+
     # --- artifacts -------------------------------------------------------------------------------------------
 
     def need(self, stage: str, model: type[A]) -> A:
@@ -142,7 +146,7 @@ class Context:
         from inferlift.provision import Tools
 
         lab = [] if self.profile.lab is None else ["debian-packages", "host-image"]
-        toolchain.ensure(["pulumi", *lab], self.say)
+        toolchain.ensure(["pulumi", *lab], self.announce)
         return Tools(
             pulumi_bin=toolchain.pulumi_bin() / "pulumi",
             python_plugin=None,

@@ -43,7 +43,7 @@ class BuildStage(Stage):
         from inferlift import toolchain
         from inferlift.images import build, rewrite
 
-        toolchain.ensure(["debian-packages", "base-image"], ctx.say)
+        toolchain.ensure(["debian-packages", "base-image"], ctx.announce)
         dockerfile = Path(ctx.need("world", World).dockerfile)
         base = toolchain.base_image()
         rewritten = rewrite(dockerfile.read_text(encoding="utf-8"), base)

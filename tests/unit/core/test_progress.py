@@ -44,6 +44,8 @@ def test_without_a_terminal_at_most_a_line_a_second() -> None:
     for step in range(50):
         progress.say(f"step {step}")
     assert out.getvalue().count("step ") == 1
+    progress.say("pulumi: making it", always=True)
+    assert "pulumi: making it" in out.getvalue()
     verbose = Progress(stream=out, verbose=True)
     verbose.detail("a detail")
     assert "a detail" in out.getvalue()
