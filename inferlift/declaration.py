@@ -294,6 +294,8 @@ def _task_problems(plain: Any, node: Node, operations: bool) -> list[Problem]:
 _FILES: tuple[tuple[str, str, str], ...] = (
     ("load", "quality_prompts", ""),
     ("origin", "certificate", ""),
+    ("origin", "ca", ""),
+    ("origin", "recorded", ""),
     ("origin", "dockerfile", ""),
 )
 

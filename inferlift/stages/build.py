@@ -83,8 +83,8 @@ class BuildStage(Stage):
 
 
 def dockerfile_of(ctx: Context) -> Path | None:
-    if ctx.profile.lab is not None:
-        return ctx.root / "templates" / "workloads" / ctx.profile.lab.workload / "Dockerfile"
+    if ctx.profile.raised is not None:
+        return ctx.root / "templates" / "workloads" / ctx.profile.raised.workload / "Dockerfile"
     if ctx.profile.origin is not None and ctx.profile.origin.dockerfile:
-        return Path(ctx.profile.origin.dockerfile)
+        return ctx.root / ctx.profile.origin.dockerfile
     return None
