@@ -61,11 +61,14 @@ def running(ctx: Context, world: World, what: str) -> Iterator[None]:
 
 
 def counts(ctx: Context, world: World, new: str, what: str, *, since_run: str) -> tuple[UserCounts, ...]:
-    """What users saw since that run began: a run's records are called by its id, which begins with its time."""
+    """What the lab's users saw since that run began; none where nobody played users.
+
+    A run's records are called by its id, which begins with its time.
+    """
     from inferlift.load.users import summarise
 
     files = [f for f in _files(ctx, what) if f.stem >= since_run]
-    return summarise(files, world.address, new)
+    return summarise(files, world.address, new) if files else ()
 
 
 def sides(ctx: Context, world: World, new: str, what: str, *, since_run: str) -> tuple[Series, ...]:
