@@ -245,7 +245,7 @@ def _at(node: Node, location: Location, text: str) -> Problem:
 
 def _unknown(location: Location) -> str:
     key = str(location[-1])
-    section = profile_schema.at(location[:-1])
+    section = profile_schema.section(location[:-1])
     valid = [*section.get("properties", {}), *(["extends"] if len(location) == 1 else [])]
     text = f"{_dotted(location)}: unknown key"
     if near := nearest(key, valid):

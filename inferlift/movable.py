@@ -10,7 +10,8 @@ from inferlift.profile import ROOT, Profile
 
 Places = Mapping[str, tuple[Path, int]]
 TASKS = ("chat", "image")  # what the load test, the gates and the parity replay can ask for as its users do
-EXAMPLE = ROOT / "templates" / "origin.yaml"
+EXAMPLE = ROOT / "templates" / "profile" / "origin.yaml"
+CHAT = "/v1/chat/completions"  # what the plain app answers (stages/build.py), where there is none of the users' own
 
 
 def deployable(profile: Profile, name: str, places: Places | None = None) -> None:
@@ -58,9 +59,13 @@ def lacking(profile: Profile) -> list[tuple[str, str]]:
         "certificate_key": "expected a reference to its private key: file:PATH or env:NAME",
         "key": "expected a reference to the users' key: file:PATH or env:NAME; the gateway lets nobody in without one",
         "routes": "expected `path of users: path of the app`, such as /api/chat: /v1/chat/completions",
-        "dockerfile": "expected the app's Dockerfile; what answers on a model host is that app, in front of the server",
     }
     found = [(f"origin.{key}", f"missing; {why}") for key, why in wanted.items() if not getattr(origin, key)]
+    if origin.dockerfile is None and (profile.task != "chat" or set(origin.routes.values()) - {CHAT}):
+        why = (
+            f"missing; without an app of its own a service is moved where it is a chat, and each route leads to {CHAT}"
+        )
+        found.append(("origin.dockerfile", why))
     if profile.switch.dns is None:
         why = "missing; expected who answers for the name: powerdns, route53, rfc2136 or haproxy (docs/switch.md)"
         found.append(("switch.dns", why))

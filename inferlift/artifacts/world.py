@@ -81,7 +81,6 @@ class World(Artifact):
     body_log: str = ""  # request bodies as JSON lines on the origin host, for the parity replay; empty: none are kept
     recorded: str = ""  # or requests recorded before, a file of JSON lines on the operator's machine
     data_path: str = ""  # data folder on the origin host; empty: the profile's data.source names it
-    dockerfile: str = ""  # Dockerfile on the operator's machine; empty: no image of the user's
     resolvers: tuple[str, ...] = ()  # addresses of name servers that know the name, as users and monitor ask them
     lab: RaisedLab | None = None  # None: found, and not ours to change
 

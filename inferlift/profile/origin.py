@@ -88,7 +88,9 @@ class Origin(Section):
         {}, description="path as users call it: path as the app is called; the first is tried"
     )
     max_body_bytes: int = Field(1_000_000, gt=0, description="largest body of a request that the old side takes")
-    dockerfile: str | None = Field(None, description="path of the app's Dockerfile on this machine")
+    dockerfile: str | None = Field(
+        None, description="path of the app's Dockerfile on this machine; null: a model server alone answers"
+    )
 
     @model_validator(mode="after")
     def _whole(self) -> Origin:

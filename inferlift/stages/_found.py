@@ -94,7 +94,6 @@ class Found(Stage):
             body_log=origin.body_log or "",
             recorded=str(ctx.root / origin.recorded) if origin.recorded else "",
             data_path=ctx.profile.data.source or "",
-            dockerfile=str(ctx.root / origin.dockerfile) if origin.dockerfile else "",
             resolvers=tuple(dict.fromkeys((dns.resolver, *dns.authority))) if dns and dns.resolver else (),
         )
         checks += _looked(lambda: _on_host(ctx, host)) + _looked(lambda: _answering(ctx, world, 2))

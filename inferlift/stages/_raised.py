@@ -184,7 +184,6 @@ class Raised(Stage):
             log_glob=old.LOG_GLOB,
             body_log=old.BODIES_LOG,
             data_path=old.DATA_PATH,
-            dockerfile=str(workload.folder / "Dockerfile"),
         )
 
     def _configure(self, ctx: Context, world: World) -> Configured:

@@ -76,7 +76,8 @@ class Stranger:
             data=w.data_path, name=c.name, address=w.address, ssh_key=w.origin.ssh_key, known_hosts=self.known_hosts,
             logs=w.log_glob, bodies=w.body_log, certificate=c.certificate, certificate_key=c.certificate_key, ca=c.ca,
             key_header=c.key_header, key=c.key, path=c.routes[0].path, upstream=c.routes[0].upstream,
-            max_body=c.max_body_bytes, dockerfile=w.dockerfile, zone=w.zone, dns_api=lab.dns_api, dns_key=lab.dns_key,
+            max_body=c.max_body_bytes, dockerfile=ROOT / "templates/workloads/chat/Dockerfile", zone=w.zone,
+            dns_api=lab.dns_api, dns_key=lab.dns_key,
             authority=lab.authority.address, resolver=lab.resolver.address, guard_key=lab.guard_key,
             guard_api=lab.guard_api,
         )  # fmt: skip

@@ -176,7 +176,7 @@ def world() -> World:
     return World(
         origin=host("origin", "origin", "10.8.0.30"), address="10.8.0.30", contract=contract(), zone="example.test.",
         ttl_s=10, log_glob="/var/log/nginx/access.log*", body_log="/var/log/nginx/bodies.jsonl",
-        data_path="/srv/data", dockerfile="templates/workloads/chat/Dockerfile", lab=made,
+        data_path="/srv/data",  lab=made,
     )  # fmt: skip
 
 
