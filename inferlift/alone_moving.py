@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ def copy_folder(
             why=f"given: {to or 'nothing'}",
             next_command="--to root@HOST:/srv/data,root@OTHER:/srv/data",
         )
-    access = _Access(Path(key or "~/.ssh/id_ed25519").expanduser(), Path(known_hosts or "~/.ssh/known_hosts"), folder)
+    access = _Access(key or "~/.ssh/id_ed25519", known_hosts or "~/.ssh/known_hosts", folder)
     hosts = [access.host(f"host-{n}", *place) for n, place in enumerate(places, start=1)]
     limit = round(limit_mb_per_s * 1e6 / 1024) or None
     destination = places[0][3]
@@ -95,30 +96,18 @@ def copy_folder(
     return _told(as_json, "equal", figures, [c.name for c in done.checks] + [f"manifest {done.manifest}"])
 
 
+@dataclass(frozen=True)
 class _Access:
     """How the hosts are reached: the operator's key, and the host keys that the operator knows."""
 
-    def __init__(self, key: Path, known_hosts: Path, folder: Path) -> None:
-        if not key.is_file():
-            raise DeclarationError(
-                f"there is no SSH key {key}", next_command="give one with --key, or make it: ssh-keygen -t ed25519"
-            )
-        self.key, self.known_hosts = ssh.linked_key(key.resolve(), folder / "ssh"), known_hosts.expanduser()
+    key: str
+    known_hosts: str
+    folder: Path
 
     def host(self, name: str, user: str, address: str, port: int, _folder: str) -> Host:
-        known = ssh.known_key(address, port, self.known_hosts)
-        if known is None:
-            raise Refusal(
-                f"the host key of {address} is not in {self.known_hosts}",
-                why="a host whose key nobody compared could be anybody",
-                next_command=f"ssh {f'-p {port} ' if port != 22 else ''}{user}@{address}, compare the fingerprint, yes",
-            )
-        role = "origin" if name == "source" else "model"
-        return Host.model_validate(
-            {
-                "name": f"{name} {address}", "role": role, "address": address, "user": user, "ssh_port": port,
-                "ssh_key": str(self.key), "host_key": known,
-            }
+        return ssh.operators_host(
+            (user, address, port), name=f"{name} {address}", role="origin" if name == "source" else "model",
+            key=self.key, known_hosts=self.known_hosts, folder=self.folder / "ssh",
         )  # fmt: skip
 
 

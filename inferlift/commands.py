@@ -17,7 +17,8 @@ from inferlift.errors import DeclarationError, InferliftError, Refusal
 from inferlift.ledger import now, write_atomically
 from inferlift.migration import advance, looking, session, stages, status_rows
 from inferlift.migration import deploy as run_stages
-from inferlift.place import Place, callers, deployable, place
+from inferlift.movable import deployable
+from inferlift.place import Place, callers, place
 from inferlift.profile import ROOT
 from inferlift.stages.base import Context, Options
 
@@ -78,7 +79,7 @@ def stage(name: str, profile: str, *, as_json: bool = False, verbose: bool = Fal
     where = place(profile)
     with session(where, f"{name} --profile {profile}", options=Options(explicit=True), verbose=verbose) as ctx:
         table = stages()
-        if where.profile.lab is not None:
+        if table["world"].applicable(ctx) is None:
             advance(ctx, table["world"])
         approver(ask=where.profile.target != "lab", given=None)(ctx, table[name])
         artifact = advance(ctx, table[name], again=True)
@@ -296,7 +297,7 @@ def destroy(profile: str, *, delete_data: bool = False, verbose: bool = False) -
 
     where = place(profile)
     then = f"./invoke lab down --profile {profile} (the old world too)"
-    if where.profile.lab is None:
+    if where.profile.raised is None:
         then = f"./invoke deploy --profile {profile} (all of it anew)"
     with session(where, f"destroy --profile {profile}", verbose=verbose) as ctx:
         left = remove(ctx, delete_data=delete_data)
@@ -316,7 +317,14 @@ def lab(action: str, profile: str, *, verbose: bool = False) -> int:
         raise DeclarationError(
             f"the lab cannot {action!r}", why="expected up or down", next_command=f"./invoke lab up --profile {profile}"
         )
-    with session(place(profile), f"lab {action} --profile {profile}", verbose=verbose) as ctx:
+    where = place(profile)
+    if where.profile.raised is None:
+        raise DeclarationError(
+            f"{where.profile.name} has no old world for the lab to raise or take down",
+            why="its old side is a service that exists (`origin:`), and is left as it is",
+            next_command=f"./invoke deploy --profile {profile} --to audit looks at it",
+        )
+    with session(where, f"lab {action} --profile {profile}", verbose=verbose) as ctx:
         if action == "up":
             advance(ctx, stages()["world"])
             return 0

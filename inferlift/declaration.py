@@ -245,7 +245,7 @@ def _at(node: Node, location: Location, text: str) -> Problem:
 
 def _unknown(location: Location) -> str:
     key = str(location[-1])
-    section = profile_schema.at(location[:-1])
+    section = profile_schema.section(location[:-1])
     valid = [*section.get("properties", {}), *(["extends"] if len(location) == 1 else [])]
     text = f"{_dotted(location)}: unknown key"
     if near := nearest(key, valid):
@@ -294,6 +294,8 @@ def _task_problems(plain: Any, node: Node, operations: bool) -> list[Problem]:
 _FILES: tuple[tuple[str, str, str], ...] = (
     ("load", "quality_prompts", ""),
     ("origin", "certificate", ""),
+    ("origin", "ca", ""),
+    ("origin", "recorded", ""),
     ("origin", "dockerfile", ""),
 )
 

@@ -16,9 +16,9 @@ from inferlift.artifacts.cutover import Quiet
 from inferlift.errors import CheckFailed, Refusal
 from inferlift.ledger import now
 from inferlift.stages import _fleet, _guarding, _old_side
+from inferlift.stages._raised import origin_services
 from inferlift.stages.base import Context
 from inferlift.stages.switch import SwitchStage, left_at
-from inferlift.stages.world import origin_services
 
 DOCUMENT = "decommissioned"
 MOST_NAMED = 10  # clients that a refusal lists
@@ -75,7 +75,6 @@ def steps(ctx: Context) -> list[Step]:
     """What is done to the old side, in this order."""
     world = ctx.need("world", World)
     monitors = _fleet.current(ctx).fleet.by_role("monitor")
-    units = " ".join(origin_services(ctx))
     host = f"{world.origin.user}@{world.origin.address}"
     found = [
         Step(
@@ -85,7 +84,11 @@ def steps(ctx: Context) -> list[Step]:
         )
         for m in monitors
     ]
-    lab = ctx.profile.target == "lab"
+    if ctx.profile.raised is None:
+        name = world.contract.name
+        return [*found, Step(f"by hand, on {host}: stop what answers {name} there",
+                             "start it again there, then it answers a request")]  # fmt: skip
+    lab, units = ctx.profile.target == "lab", " ".join(origin_services(ctx))
     command = f"systemctl disable --now {units}"
     return [
         *found,
@@ -122,7 +125,7 @@ def undo(ctx: Context, *, wait_s: float = 90) -> bool:
     if ctx.ledger.document(DOCUMENT) is None:
         return False
     world = ctx.need("world", World)
-    if ctx.profile.target == "lab":
+    if ctx.profile.target == "lab" and ctx.profile.raised is not None:
         ssh.run(world.origin, f"systemctl enable --now {' '.join(origin_services(ctx))}")
     target: Any = _fleet.origin_target(ctx)
     bad = [c for c in probe.complete(target, 2, ctx.say, wait_s=wait_s) if not c.ok]

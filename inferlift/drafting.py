@@ -23,6 +23,7 @@ from inferlift.errors import DeclarationError
 Ask = Callable[[str, str], str]  # the question and what an empty answer means -> the answer as typed
 UNKNOWN = ("", "?", "null", "unknown")  # what is typed where the answer is not known
 SCHEMA_FILE = Path(".inferlift") / "profile.schema.json"
+_TEMPLATES = Path(__file__).resolve().parents[1] / "templates" / "profile"
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,30}")
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./:=@+,-]*")
 _RESERVED = ("true", "false", "null", "yes", "no", "on", "off")
@@ -90,7 +91,8 @@ def draft(
     environment = _environment()
     environment.filters["in_lines"] = lambda key: lines[key]
     text = environment.get_template("profile.yaml.j2").render(
-        name=name, lines=lines, schema=schema, origin=f"{whence} by `invoke init {name}`.", target=target
+        name=name, lines=lines, schema=schema, origin=f"{whence} by `invoke init {name}`.", target=target,
+        example=_example(),
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
@@ -370,9 +372,14 @@ def _write_schema(root: Path, path: Path) -> str:
     return os.path.relpath(schema, path.parent)
 
 
+def _example() -> list[str]:
+    """Lines of a service that exists, to be filled in."""
+    return (_TEMPLATES / "origin.yaml").read_text(encoding="utf-8").splitlines()
+
+
 def _environment() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).resolve().parents[1] / "templates" / "profile"),
+        loader=FileSystemLoader(_TEMPLATES),
         autoescape=False,  # noqa: S701 - YAML, and every value is quoted by _text
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -172,7 +172,7 @@ class Ledger:
         if row is None or row.artifact is None:
             return None
         path = self.folder / row.artifact
-        task = "lab up" if name == "world" else name
+        task = "deploy" if name == "world" else name
         anew = f"./invoke {task} (with the same profile) makes it anew"
         data = path.read_bytes() if path.is_file() else b""
         if hashlib.sha256(data).hexdigest() != row.digest:

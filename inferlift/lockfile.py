@@ -169,7 +169,7 @@ def figures(ctx: Context) -> dict[str, float | int | str | None]:
         "acceptance_s": scaled.acceptance.seconds if scaled else None,
         "loss_failed": sum(scaled.with_loss.counts.errors.values()) if scaled else None,
         "cost_per_1000": (measured.sizing if measured else sizing).cost_per_1000.value if measured or sizing else None,  # type: ignore[union-attr]
-        "users_failed": sum(u.failed for u in cutover.users) if cutover else None,
+        "users_failed": sum(u.failed for u in cutover.users) if cutover and cutover.users else None,
         "rehearsed_rollback_s": cutover.rehearsed_rollback_s if cutover else None,
         "watch": watch.verdict if watch else None,
     }

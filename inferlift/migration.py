@@ -17,7 +17,7 @@ from inferlift.drift import drift
 from inferlift.errors import CheckFailed, DeclarationError, Held, InferliftError, Interrupted, Refusal
 from inferlift.ledger import Ledger, digest, reading
 from inferlift.place import Place, claim
-from inferlift.profile import ROOT
+from inferlift.profile import ROOT, Profile
 from inferlift.progress import Progress
 from inferlift.stages import _notice
 from inferlift.stages.base import Context, Options, Stage, moved
@@ -35,7 +35,7 @@ ORDER = ("audit", "size", "build", "poc", "load", "migrate", "scale", "switch", 
 
 
 def stages() -> dict[str, Stage]:
-    """All stages in order, the lab's world first."""
+    """All stages in order, the old side first."""
     from inferlift.stages.audit import AuditStage
     from inferlift.stages.build import BuildStage
     from inferlift.stages.load import LoadStage
@@ -80,14 +80,10 @@ def session(
     on_boundary: Callable[[str], None] | None = None,
 ) -> Iterator[Context]:
     """An exclusive run: the lock taken, remnants of a killed run ended, open intents settled."""
-    if os.geteuid() != 0 and where.profile.lab is not None:
-        raise Refusal(
-            "the lab needs root",
-            why="its hosts are podman machines with systemd and networks of their own",
-            next_command=f"sudo ./invoke {command}",
-        )
-    if (why := _not_reachable()) is not None:
-        raise why
+    if os.geteuid() != 0 and (why := _needs_root(where.profile)):
+        raise Refusal("this needs root", why=why, next_command=f"sudo ./invoke {command}")
+    if (unfit := _not_reachable()) is not None:
+        raise unfit
     claim(where.state)
     with Ledger.open(where.folder, command=f"invoke {command}", declared_in=where.profile_path) as ledger:
         run_folder = where.folder / "runs" / ledger.run
@@ -147,7 +143,7 @@ def deploy(ctx: Context, *, first: str | None = None, last: str | None = None, a
     """Run the stages from `first` to `last`: verify what is done, run what is not, hold where a person must decide."""
     table = stages()
     names = _span_of(first, last)
-    walk = (["world"] if ctx.profile.lab is not None else []) + list(names)
+    walk = (["world"] if table["world"].applicable(ctx) is None else []) + list(names)
     _verify_ahead(ctx, table, walk)
     for index, name in enumerate(walk):
         if approve is not None and table[name].applicable(ctx) is None:
@@ -351,6 +347,13 @@ def _signals() -> Iterator[None]:
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)
+
+
+def _needs_root(profile: Profile) -> str:
+    """Why; empty where it does not."""
+    if profile.target == "lab" or profile.raised is not None:
+        return "the lab's hosts are podman machines with systemd and networks of their own"
+    return "podman builds the app's image in a storage of its own" if profile.origin is not None else ""
 
 
 def _not_reachable() -> InferliftError | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from inferlift.errors import DeclarationError, Refusal
 from inferlift.ledger import write_atomically
+from inferlift.movable import deployable
 from inferlift.profile import ROOT, Profile
 
 
@@ -42,38 +43,10 @@ def place(profile_name: str, target: str | None = None, *, planning: bool = Fals
             + (", or ./invoke deploy --profile demo-aws" if target == "aws" else ""),
         )
     if not planning:
-        deployable(profile, profile_name)
+        deployable(profile, profile_name, declared.places)
     state = state_folder()
     name = f"{profile.name}-{profile.target}"
     return Place(profile, declared.path.resolve(), state / name, f"{clone_id(state)}/{name}")
-
-
-def deployable(profile: Profile, name: str) -> None:
-    """What can be planned but not be moved by this version is said before anything is made."""
-    plan = f"./invoke size --profile {name} --explain (what it needs and costs)"
-    if profile.target == "aws":
-        plan = f"./invoke plan --profile {name} (what would be made, and what the account says)"
-    if profile.target == "aws" and profile.task == "batch" and profile.lab is None and profile.origin is None:
-        return  # a queue takes no users over from anywhere
-    if profile.lab is None:
-        example = "demo-aws" if profile.target == "aws" else "demo"
-        raise DeclarationError(
-            f"{profile.name} can be planned, not yet deployed to the target {profile.target}",
-            why="this version moves a workload away from the lab's old world, which a `lab:` section declares",
-            next_command=f"{plan}, or ./invoke deploy --profile {example}",
-        )
-    if profile.data.state == "read-write" and profile.data.freeze is None:
-        raise DeclarationError(
-            "data that users write cannot be moved without a freeze and a way back",
-            why="what is written on the old side during the switch would be lost on the new one",
-            next_command="declare data.freeze and data.thaw (docs/images.md), or data.state: read-only",
-        )
-    if profile.task not in ("chat", "image"):
-        raise DeclarationError(
-            f"the task {profile.task} can be planned, not yet deployed",
-            why="the lab's old worlds are a chat service and an image service",
-            next_command=f"{plan}, or ./invoke deploy --profile demo",
-        )
 
 
 def from_caller(name: str) -> str:

@@ -158,6 +158,11 @@ def at(location: Location) -> dict[str, Any]:
     return _resolved(part)
 
 
+def section(location: Location) -> dict[str, Any]:
+    """The schema of the section there; of one that may be null, of what it is otherwise."""
+    return _section(at(location))
+
+
 def _section(part: dict[str, Any]) -> dict[str, Any]:
     part = _resolved(part)
     for option in part.get("anyOf", ()):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from inferlift import process
 from inferlift.artifacts import Host, Jump
-from inferlift.errors import Retryable
+from inferlift.errors import DeclarationError, Refusal, Retryable
 
 JUMP = "jump"  # what the jump host is called in its own config file
 
@@ -107,3 +107,33 @@ def linked_key(key: Path, folder: Path) -> Path:
         temporary.symlink_to(key)
         temporary.replace(link)
     return link
+
+
+def operators_host(
+    place: tuple[str, str, int], *, name: str, role: str, key: str, known_hosts: str, folder: Path
+) -> Host:
+    """A host that the operator can log in to (user, address, port), by the operator's key, with its own as the
+    operator's known_hosts has it: never learned from the network.
+
+    Raises DeclarationError without the key's file, Refusal where the host's own is not known.
+    """
+    user, address, port = place
+    mine, known = Path(key).expanduser(), Path(known_hosts).expanduser()
+    if not mine.is_file():
+        raise DeclarationError(
+            f"there is no SSH key {mine}",
+            next_command=f"ssh-keygen -t ed25519 -f {key}, then ssh-copy-id {user}@{address}",
+        )
+    pinned = known_key(address, port, known)
+    if pinned is None:
+        raise Refusal(
+            f"the host key of {address} is not in {known}",
+            why="a host whose key nobody compared could be anybody",
+            next_command=f"ssh {f'-p {port} ' if port != 22 else ''}{user}@{address}, compare the fingerprint, yes",
+        )
+    return Host.model_validate(
+        {
+            "name": name, "role": role, "address": address, "user": user, "ssh_port": port,
+            "ssh_key": str(linked_key(mine.resolve(), folder)), "host_key": pinned,
+        }
+    )  # fmt: skip

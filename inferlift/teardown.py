@@ -111,14 +111,16 @@ def _refuse_if_used(ctx: Context) -> None:
         return
     addresses = {e.address for e in fleet.endpoints}
     back = f"./invoke rollback --profile {ctx.profile.name}"
-    if ctx.world() is not None and provision.read_world(f"{ctx.owner}/world", ctx.folder, ctx.tools()) is not None:
+    if _old_side_stands(ctx):
         try:
             weights = SwitchStage().users_at(ctx) or {}
         except Retryable as error:
             raise Refusal(
                 "it is not known where DNS points, so the fleet is kept",
                 why=error.what,
-                next_command=f"{back}, or ./invoke lab down --profile {ctx.profile.name} to give the old world up",
+                next_command=back
+                if ctx.profile.raised is None
+                else f"{back}, or ./invoke lab down --profile {ctx.profile.name} to give the old world up",
             ) from None
         if pointing := {a: w for a, w in weights.items() if a in addresses and w > 0}:
             raise Refusal(
@@ -139,6 +141,16 @@ def _refuse_if_used(ctx: Context) -> None:
                 why="clients that keep a connection or an old answer are still on the fleet",
                 next_command=f"wait until it is quiet, then ./invoke destroy --profile {ctx.profile.name}",
             )
+
+
+def _old_side_stands(ctx: Context) -> bool:
+    """Is there a record that may lead users to the fleet? The lab's is gone with its world; a found one stays."""
+    from inferlift import provision
+
+    world = ctx.world()
+    if world is None or world.lab is None:
+        return world is not None
+    return provision.read_world(f"{ctx.owner}/world", ctx.folder, ctx.tools()) is not None
 
 
 def _hosts(ctx: Context) -> list[str]:

@@ -43,7 +43,7 @@ from inferlift.artifacts.planning import (
     TimelineStep,
 )
 from inferlift.artifacts.sizing import Alternative, Memory, Offer, OfferResult, Serving, Sizing, Unreachable
-from inferlift.artifacts.world import Contract, Host, Jump, Route, World
+from inferlift.artifacts.world import Contract, Host, Jump, RaisedLab, Route, World
 
 __all__ = [
     "Alternative",
@@ -85,6 +85,7 @@ __all__ = [
     "ParityCase",
     "Percentiles",
     "Quality",
+    "RaisedLab",
     "Route",
     "RouteFigures",
     "Scaled",

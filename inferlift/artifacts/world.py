@@ -1,4 +1,4 @@
-"""The old and the new world as declared and found: contract, hosts, the lab's old world."""
+"""The old and the new world as declared and found: contract, hosts, the old side."""
 
 from __future__ import annotations
 
@@ -54,24 +54,47 @@ class Host(Artifact):
     container: str | None = None  # podman id in the lab, instance id on a cloud, machine:ID of an own host
 
 
-class World(Artifact):
-    """The lab's old world: what exists before the migration."""
+class RaisedLab(Artifact):
+    """What the lab made for an old world of its own."""
 
     label: str  # owner label value, unique to the clone and the profile
     network: str
     subnet: str
-    origin: Host
     authority: Host
     resolver: Host
-    contract: Contract
-    zone: str  # e.g. demo.test.
     dns_api: str  # http(s) URL of the PowerDNS API
     dns_key: str  # secret reference
     guard_api: str = ""  # where the guard's own key may change this one zone; empty: nowhere
     guard_key: str | None = None  # secret reference
-    ttl_s: int
-    log_glob: str  # access logs on the origin host
-    body_log: str  # request bodies as JSON lines on the origin host, for the parity replay
-    data_path: str  # read-only data folder on the origin host
-    dockerfile: str  # Alpine Dockerfile on the operator's machine
     requests_sent: int = 0  # real requests sent to the old side before the audit
+
+
+class World(Artifact):
+    """What exists before the migration: an old world that the lab raised, or a service that was found as it is."""
+
+    origin: Host
+    address: str  # where users' name points on the old side; a host behind another address is reached elsewhere
+    contract: Contract
+    zone: str  # e.g. demo.test.; empty where a gateway's weights decide
+    ttl_s: int  # of the old record
+    log_glob: str  # access logs on the origin host
+    body_log: str = ""  # request bodies as JSON lines on the origin host, for the parity replay; empty: none are kept
+    recorded: str = ""  # or requests recorded before, a file of JSON lines on the operator's machine
+    data_path: str = ""  # data folder on the origin host; empty: the profile's data.source names it
+    resolvers: tuple[str, ...] = ()  # addresses of name servers that know the name, as users and monitor ask them
+    lab: RaisedLab | None = None  # None: found, and not ours to change
+
+    @property
+    def made(self) -> RaisedLab:
+        """Raises LookupError where nothing was made: callers are for the lab's world alone."""
+        if self.lab is None:
+            raise LookupError(f"the old side of {self.contract.name} was found, not raised")
+        return self.lab
+
+    @property
+    def authority(self) -> Host:
+        return self.made.authority
+
+    @property
+    def resolver(self) -> Host:
+        return self.made.resolver

@@ -16,6 +16,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from inferlift import secret
+from inferlift.artifacts import Check
+
 RENEW_BEFORE = timedelta(days=7)
 CA_DAYS = 3650
 CLOCK_SKEW = timedelta(hours=1)  # hosts whose clocks are behind accept a fresh certificate
@@ -202,3 +205,34 @@ def store(path: Path, data: bytes, mode: int) -> None:
     with os.fdopen(handle, "wb") as file:
         file.write(data)
     temporary.replace(path)
+
+
+def serves(path: str, key: str, name: str, *, now: Now = utc_now) -> list[Check]:
+    """May this chain and key (a reference) be shown for `name`? One check that says all that speaks against it."""
+    try:
+        cert = x509.load_pem_x509_certificates(Path(path).read_bytes())[0]
+    except (OSError, ValueError, IndexError) as error:
+        return [Check(name="certificate", ok=False, detail=f"{path} holds none: {error}")]
+    bad = []
+    dns, _ = names_of(cert)
+    if not any(_covers(pattern, name) for pattern in dns):
+        bad.append(f"it is for {', '.join(sorted(dns)) or 'no name'}, not for {name}")
+    if cert.not_valid_after_utc <= now():
+        bad.append(f"it ended at {cert.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+    try:
+        own = serialization.load_pem_private_key(secret.resolve(key).encode(), None).public_key()
+    except (ValueError, TypeError):
+        bad.append(f"what {key} holds is no private key in PEM, or one with a passphrase")
+    else:
+        form = (serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+        if own.public_bytes(*form) != cert.public_key().public_bytes(*form):
+            bad.append(f"{key} is not its key")
+    return [
+        Check(name="certificate", ok=not bad, detail="; ".join(bad) or f"until {cert.not_valid_after_utc:%Y-%m-%d}")
+    ]
+
+
+def _covers(pattern: str, name: str) -> bool:
+    if pattern.startswith("*."):
+        return name.lower().partition(".")[2] == pattern[2:].lower()
+    return pattern.lower() == name.lower()

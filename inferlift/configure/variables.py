@@ -150,6 +150,8 @@ def fleet_variables(
         variables |= {"container_image_archive": image.archive, "container_image_digest": image.digest}
         if contract.routes:
             variables["container_check_route"] = contract.routes[0].upstream
+        # what the old side took is not refused by the app
+        variables["container_environment"] = {"APP_MAX_BODY_BYTES": str(contract.max_body_bytes)}
     return FleetVariables(
         variables=variables,
         secrets={

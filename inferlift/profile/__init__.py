@@ -19,13 +19,13 @@ from inferlift.profile.hosting import (
     Hosting,
     ImageRegistry,
     Lab,
-    Origin,
     OwnHost,
     Static,
     Switch,
     WatchPlan,
 )
 from inferlift.profile.model import Model, Server
+from inferlift.profile.origin import Origin
 from inferlift.profile.rules import contradictions
 from inferlift.profile.tco import Tco
 
@@ -70,6 +70,11 @@ class Profile(Section):
         if found := contradictions(self):
             raise impossibles(found)
         return self
+
+    @property
+    def raised(self) -> Lab | None:
+        """The old world that the lab raises; None where the old side is a service that exists, or there is none."""
+        return self.lab if self.origin is None else None
 
     @property
     def interruptible(self) -> bool:

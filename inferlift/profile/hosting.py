@@ -33,20 +33,6 @@ class Hosting(Section):
     logs: str | None = Field(None, description="path or glob of access logs, for the audit; null: none are kept")
 
 
-class Origin(Section):
-    """The old side as `deploy` reaches it. In the lab the world provides it (`lab:` below); planning needs none."""
-
-    name: str = Field(description="DNS name that users call")
-    logs: str = Field(description="path or glob of the access logs")
-    ssh: str | None = Field(None, description="user@host of the old host; null: logs are local")
-    certificate: str | None = Field(None, description="path of the PEM chain for the name")
-    certificate_key: Reference | None = None
-    key_header: str = Field("Authorization", description="header with the users' key")
-    key: Reference | None = None
-    routes: dict[str, str] = Field({}, description="path as users call it: path as the app is called")
-    dockerfile: str | None = Field(None, description="path of the Alpine Dockerfile")
-
-
 class Data(Section):
     """What has to be copied, without the model's weights."""
 

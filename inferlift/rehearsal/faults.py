@@ -247,8 +247,8 @@ class DnsForeignChange(Fault):
         with requests.Session() as session:
             session.trust_env = False
             answer = session.request(
-                method, f"{world.dns_api}/api/v1/servers/localhost/zones/{world.zone}", json=body,
-                headers={"X-API-Key": resolve(world.dns_key)}, verify=world.contract.ca or True, timeout=10,
+                method, f"{world.made.dns_api}/api/v1/servers/localhost/zones/{world.zone}", json=body,
+                headers={"X-API-Key": resolve(world.made.dns_key)}, verify=world.contract.ca or True, timeout=10,
             )  # fmt: skip
         answer.raise_for_status()
         return dict(answer.json()) if answer.text else {}

@@ -246,7 +246,7 @@ def origin_target(ctx: Context) -> Any:
     from inferlift.load.target import from_contract
 
     world = ctx.need("world", World)
-    return from_contract(world.contract, address=world.origin.address, timeout_s=ctx.profile.load.request_timeout_s)
+    return from_contract(world.contract, address=world.address, timeout_s=ctx.profile.load.request_timeout_s)
 
 
 def roles_digest(ctx: Context) -> str:
@@ -331,9 +331,9 @@ def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
 
 
 def _resolvers(ctx: Context) -> tuple[str, ...]:
-    """Name servers that the monitor asks for the users' name: in the lab the old world's."""
+    """Name servers that the monitor asks for the users' name: in the lab the old world's, else those declared."""
     world = ctx.world()
-    return (world.resolver.address, world.authority.address) if world is not None else ()
+    return world.resolvers if world is not None else ()
 
 
 def _model_cost(ctx: Context) -> float | None:

@@ -43,7 +43,7 @@ def ensure(ctx: Context, world: World) -> Guarded:
             secrets[name], references[f"guard_{name}"] = f"guard_{name}", reference
     files = guard.render(
         world.contract.name, ctx.profile.switch.dns.zone or "" if ctx.profile.switch.dns else world.zone,
-        world.origin.address, service.endpoint.address, ctx.owner, backend,
+        world.address, service.endpoint.address, ctx.owner, backend,
         _gates(ctx), prometheus="https://127.0.0.1:9090", prometheus_user=service.monitor_user,
         prometheus_password_file=f"{FOLDER}/prometheus-password", prometheus_ca="/etc/inferlift/tls/ca.pem",
         failures=ctx.profile.switch.failures_to_roll_back + 1, every_s=every_s,
@@ -122,9 +122,10 @@ def _backend(ctx: Context, world: World) -> tuple[Any, str | None, str]:
         return None, None, "the profile says switch.guard.enabled: false"
     key_file, ca = f"{FOLDER}/key", f"{FOLDER}/ca.pem"
     if dns is None:
-        if not world.guard_api or world.guard_key is None:
+        lab = world.made
+        if not lab.guard_api or lab.guard_key is None:
             return None, None, "the lab's world was made without a key for it: ./invoke lab up makes one"
-        return GuardBackend("powerdns", url=world.guard_api, key_file=key_file, ca=ca), world.guard_key, ""
+        return GuardBackend("powerdns", url=lab.guard_api, key_file=key_file, ca=ca), lab.guard_key, ""
     if dns.kind == "haproxy":
         return None, None, "a gateway's admin socket is its own: no other host may write its weights"
     if dns.kind == "route53":

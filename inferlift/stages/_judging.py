@@ -10,7 +10,7 @@ from typing import Any
 from inferlift import ssh
 from inferlift.artifacts import Figure, Gate, LoadRun, World
 from inferlift.ledger import now
-from inferlift.stages import _fleet, _old_side, _users
+from inferlift.stages import _answers, _fleet, _old_side, _users
 from inferlift.stages._common import protocol, quality_cases, questions
 from inferlift.stages.base import Context
 
@@ -108,11 +108,11 @@ class Judge:
         from inferlift.load import probe
         from inferlift.load.target import from_contract
 
-        lab = self.ctx.profile.lab
+        lab = self.ctx.profile.raised
         if lab is not None and lab.users:
             return _users.gate(self.ctx, "switch", began)
         target = from_contract(
-            self.world.contract, address=None, resolver=self.world.resolver.address, timeout_s=CLIENT_S
+            self.world.contract, address=None, resolver=_answers.servers(self.ctx, self.world)[1], timeout_s=CLIENT_S
         )
         seen = [probe.once(target, timeout_s=CLIENT_S) for _ in range(CLIENTS)]
         bad = [c.detail for c in seen if not c.ok]

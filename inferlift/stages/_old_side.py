@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 from inferlift import ssh
 from inferlift.artifacts import Figure, Gate, World
 from inferlift.artifacts.cutover import Quiet
 from inferlift.ledger import now
 
+AGENT = "inferlift-load"  # of our own requests (inferlift/load/target.py)
 LINES = 5000  # of the log's end; users that leave a log so full in one window are no quiet ones
 
 
@@ -45,11 +47,22 @@ def quiet(world: World, *, since: datetime, window_s: float) -> Quiet:
         now=datetime.fromtimestamp(int(clock), UTC),
         window_s=window_s,
         paths=[r.path for r in world.contract.routes],
+        ours=() if world.lab else (AGENT,),  # in the lab the users are ours
     )
 
 
+def recorded(world: World) -> str:
+    """The requests that were recorded last, as JSON lines; empty where none are kept."""
+    if world.recorded:
+        return Path(world.recorded).read_text(encoding="utf-8", errors="replace")
+    return ssh.run(world.origin, f"tail -n 400 {world.body_log}", timeout_s=30).stdout if world.body_log else ""
+
+
 def _tail(world: World, lines: int) -> list[str]:
-    """The end of the log, with the one before it: it may have been rotated a moment ago."""
-    newest = world.log_glob.rstrip("*")
-    command = f"cat {newest}.1 {newest} 2>/dev/null | tail -n {lines}; test -r {newest}"
+    """The end of the newest log, with the one before it: it may have been rotated a moment ago."""
+    packed = r"\.\(gz\|bz2\|xz\|zst\)$"
+    command = (
+        f"set -- $(ls -1t -- {world.log_glob} | grep -v '{packed}' | head -n 2); test -r \"$1\" && "
+        f'cat -- $2 "$1" | tail -n {lines}'
+    )
     return ssh.run(world.origin, command, timeout_s=20).stdout.splitlines()

@@ -23,7 +23,7 @@ SLICES = 60  # of the time of a switch, in its plot
 @contextmanager
 def running(ctx: Context, world: World, what: str) -> Iterator[None]:
     """Users send requests by name, until the block ends; a kill ends them too (they watch their parent)."""
-    rate = ctx.profile.lab.users if ctx.profile.lab else 0
+    rate = ctx.profile.raised.users if ctx.profile.raised else 0  # nobody plays a real service's users
     if not rate:
         yield
         return
@@ -61,11 +61,14 @@ def running(ctx: Context, world: World, what: str) -> Iterator[None]:
 
 
 def counts(ctx: Context, world: World, new: str, what: str, *, since_run: str) -> tuple[UserCounts, ...]:
-    """What users saw since that run began: a run's records are called by its id, which begins with its time."""
+    """What the lab's users saw since that run began; none where nobody played users.
+
+    A run's records are called by its id, which begins with its time.
+    """
     from inferlift.load.users import summarise
 
     files = [f for f in _files(ctx, what) if f.stem >= since_run]
-    return summarise(files, world.origin.address, new)
+    return summarise(files, world.address, new) if files else ()
 
 
 def sides(ctx: Context, world: World, new: str, what: str, *, since_run: str) -> tuple[Series, ...]:
@@ -73,7 +76,7 @@ def sides(ctx: Context, world: World, new: str, what: str, *, since_run: str) ->
     from inferlift.load.users import since
 
     files = [f for f in _files(ctx, what) if f.stem >= since_run]
-    return by_side(since(files, 0.0), world.origin.address, new)
+    return by_side(since(files, 0.0), world.address, new)
 
 
 def by_side(records: Sequence[dict[str, Any]], old: str, new: str) -> tuple[Series, ...]:

@@ -20,20 +20,18 @@ class AuditStage(Stage):
     def key(self, ctx: Context) -> dict[str, Any]:
         world = ctx.world()
         return {
-            "origin": ctx.profile.origin,
-            "log": world.log_glob if world else None,
+            "log": [world.log_glob, world.address] if world else None,
             "routes": [r.path for r in world.contract.routes] if world else None,
         }
 
     def applicable(self, ctx: Context) -> str | None:
-        alone = ctx.profile.lab is None and ctx.profile.origin is None and ctx.profile.task == "batch"
-        return "no old side is declared whose logs could be read" if alone else None
+        there = ctx.profile.lab is not None or ctx.profile.origin is not None
+        return None if there else "no old side is declared whose logs could be read"
 
     def preview(self, ctx: Context) -> list[str]:
         world = ctx.world()
-        where = (
-            f"{world.log_glob} on {world.origin.name}" if world else "the old side's access logs, once the lab is up"
-        )
+        later = ", once the lab is up" if ctx.profile.raised is not None else ""
+        where = f"{world.log_glob} on {world.origin.name}" if world else f"the old side's access logs{later}"
         return [f"read {where}; nothing is changed"]
 
     def run(self, ctx: Context) -> Evidence:
@@ -59,6 +57,8 @@ class AuditStage(Stage):
         world = ctx.world()
         if world is None:
             return [Check(name="old log", ok=False, detail="the old world is gone")]
+        if world.lab is None:  # whoever keeps it rotates it; the evidence pins what was read
+            return [Check(name="old log", ok=True, skipped=True, detail="its owner's; looked at with the old side")]
         size = ssh.run(world.origin, f"cat {world.log_glob} | wc -l", timeout_s=20).stdout.strip()
         lines = artifact.quality.lines if isinstance(artifact, Evidence) else 0
         return [

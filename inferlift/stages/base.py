@@ -71,9 +71,14 @@ class Context:
         if found is None:
             raise Refusal(
                 f"{self.stage or 'this'} needs the result of {stage}, which has not run",
-                next_command=f"./invoke {'lab up' if stage == 'world' else stage} --profile {self.profile.name}",
+                next_command=f"./invoke {self._task(stage)} --profile {self.profile.name}",
             )
         return found
+
+    def _task(self, stage: str) -> str:
+        if stage != "world":
+            return stage
+        return "lab up" if self.profile.raised is not None else "deploy --to audit"
 
     def optional(self, stage: str, model: type[A]) -> A | None:
         return self.ledger.artifact(stage, model)

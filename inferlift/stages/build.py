@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from inferlift.artifacts import Artifact, Check, Images, World
+from inferlift.artifacts import Artifact, Check, Images
 from inferlift.stages.base import Context, Stage
 from inferlift.tree import tree_digest
+
+# In front of a model server that users called as it is: keys, TLS, health by real answers, metrics, drain.
+PLAIN = "templates/workloads/chat/plain.Dockerfile"
 
 
 class BuildStage(Stage):
@@ -37,6 +40,8 @@ class BuildStage(Stage):
         if dockerfile is None:
             return ["rewrite the workload's Dockerfile to the target's base and build it with podman"]
         changes = rewrite(dockerfile.read_text(encoding="utf-8"), "debian").changes
+        if dockerfile == ctx.root / PLAIN:
+            return ["no image of an app is declared: build the plain one that passes chats on to the model server"]
         return [f"rewrite {len(changes)} lines of {dockerfile} and build it with podman"]
 
     def run(self, ctx: Context) -> Images:
@@ -44,7 +49,8 @@ class BuildStage(Stage):
         from inferlift.images import build, rewrite
 
         toolchain.ensure(["debian-packages", "base-image"], ctx.announce)
-        dockerfile = Path(ctx.need("world", World).dockerfile)
+        dockerfile = dockerfile_of(ctx)
+        assert dockerfile is not None  # noqa: S101 - place() lets no service through without one, nor a queue to here
         base = toolchain.base_image()
         rewritten = rewrite(dockerfile.read_text(encoding="utf-8"), base)
         return ctx.step(
@@ -83,8 +89,8 @@ class BuildStage(Stage):
 
 
 def dockerfile_of(ctx: Context) -> Path | None:
-    if ctx.profile.lab is not None:
-        return ctx.root / "templates" / "workloads" / ctx.profile.lab.workload / "Dockerfile"
+    if ctx.profile.raised is not None:
+        return ctx.root / "templates" / "workloads" / ctx.profile.raised.workload / "Dockerfile"
     if ctx.profile.origin is not None and ctx.profile.origin.dockerfile:
-        return Path(ctx.profile.origin.dockerfile)
-    return None
+        return ctx.root / ctx.profile.origin.dockerfile
+    return ctx.root / PLAIN if ctx.profile.origin is not None and ctx.profile.task == "chat" else None

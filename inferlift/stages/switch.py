@@ -7,15 +7,15 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from inferlift import ssh
 from inferlift.artifacts import Artifact, Check, Cutover, ParityCase, SwitchStep, World
 from inferlift.errors import CheckFailed, Held, InferliftError, Refusal, Retryable
 from inferlift.ledger import Intent, now
-from inferlift.stages import _fleet, _guarding, _moving, _notice, _old_side, _users
+from inferlift.stages import _answers, _fleet, _guarding, _moving, _notice, _old_side, _users
 from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Settled, Stage, all_back
 
 PARITY_REQUESTS = 12
+NOT_RECORDED = "no requests were recorded on the old side (origin.body_log or origin.recorded)"
 
 
 class Parity(Artifact):
@@ -39,7 +39,7 @@ class SwitchStage(Stage):
         world, service = ctx.world(), ctx.ledger.document("service")
         return {
             "name": world.contract.name if world else None,
-            "old": world.origin.address if world else None,
+            "old": world.address if world else None,
             "new": service["endpoint"]["address"] if service else None,
         }
 
@@ -47,7 +47,7 @@ class SwitchStage(Stage):
         plan, world = ctx.profile.switch, ctx.world()
         name = world.contract.name if world else "the users' name"
         return [
-            f"replay {PARITY_REQUESTS} recorded requests on both sides and compare",
+            _replay(world),
             f"lower the TTL of {name} to {plan.ttl_s} s and wait one old TTL",
             f"move weights {' -> '.join(map(str, plan.steps))} %; {plan.failures_to_roll_back} bad gates move back",
             *([f"wait for an approval of each step from {plan.approve_from} % on"] if plan.approve_from else []),
@@ -64,6 +64,8 @@ class SwitchStage(Stage):
         if (kept := self._put_right(ctx)) is not None:
             return kept
         parity = ctx.step("parity", lambda: Parity(cases=self._parity(ctx, world)), Parity)
+        if not parity.cases:
+            ctx.progress.note(f"{'':<8} parity not looked at: {NOT_RECORDED}")
         different = [c for c in parity.cases if not c.same]
         if different:
             ctx.ledger.forget_steps("switch")
@@ -87,7 +89,7 @@ class SwitchStage(Stage):
                 raise
         ctx.ledger.drop_document("waiting")
         cutover = Cutover(
-            name=world.contract.name, old=world.origin.address, new=service.endpoint.address,
+            name=world.contract.name, old=world.address, new=service.endpoint.address,
             ttl_before_s=world.ttl_s, ttl_s=ctx.profile.switch.ttl_s, steps=_kept_steps(ctx), parity=parity.cases,
             rehearsed_rollback_s=outcome.rehearsed_rollback_s,
             users=_users.counts(ctx, world, service.endpoint.address, "switch", since_run=attempt),
@@ -129,9 +131,14 @@ class SwitchStage(Stage):
         world = ctx.need("world", World)
         weights = {artifact.old: 100} if artifact.rolled_back else {artifact.new: 100}
         backend = self._backend(ctx, world)
-        authority, resolver = _servers(ctx, world)
+        authority, resolver = _answers.servers(ctx, world)
         return dns.verify(
-            backend, artifact.name, weights, authority=authority, resolver=resolver, net=_net(ctx, world, backend)
+            backend,
+            artifact.name,
+            weights,
+            authority=authority,
+            resolver=resolver,
+            net=_answers.net(ctx, world, backend),
         )
 
     def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> Artifact:
@@ -160,11 +167,12 @@ class SwitchStage(Stage):
 
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, Cutover)  # noqa: S101
+        moved = f"{artifact.name} at {artifact.new} in {len(artifact.steps)} steps"
+        if not artifact.users:
+            return moved  # nobody plays a real service's users: the gates of each step say what was seen
         failed = sum(u.failed for u in artifact.users)
         seen = sum(u.old + u.new + u.failed for u in artifact.users)
-        return (
-            f"{artifact.name} at {artifact.new} in {len(artifact.steps)} steps; {failed} of {seen} user requests failed"
-        )
+        return f"{moved}; {failed} of {seen} user requests failed"
 
     def rollback(self, ctx: Context) -> float:
         """All users back to the old side, verified at authority and resolver. Returns seconds."""
@@ -237,23 +245,23 @@ class SwitchStage(Stage):
         from inferlift.dns import settings
 
         service = ctx.ledger.document("service")
-        addresses = {world.origin.address} | ({service["endpoint"]["address"]} if service else set())
+        addresses = {world.address} | ({service["endpoint"]["address"]} if service else set())
         return settings.backend(
-            _settings(ctx, world), names=(world.contract.name,), addresses=tuple(sorted(addresses)), owner=ctx.owner,
-            run=attempt or ctx.ledger.run,
+            _answers.settings(ctx, world), names=(world.contract.name,), addresses=tuple(sorted(addresses)),
+            owner=ctx.owner, run=attempt or ctx.ledger.run,
         )  # fmt: skip
 
     def _switch(self, ctx: Context, world: World, new: str, attempt: str = "") -> Any:
         from inferlift.dns.switch import Switch
 
         backend = self._backend(ctx, world, attempt)
-        authority, resolver = _servers(ctx, world)
+        authority, resolver = _answers.servers(ctx, world)
         return Switch(
-            backend=backend, name=world.contract.name, old=world.origin.address, new=new, plan=ctx.profile.switch,
+            backend=backend, name=world.contract.name, old=world.address, new=new, plan=ctx.profile.switch,
             ttl_before=world.ttl_s, gates=self._gates(ctx, world), clock=time.time, sleep=time.sleep,
             on_intent=ctx.intent, say=ctx.say, authority=authority, resolver=resolver,
             on_step=lambda step: _keep_step(ctx, step), approved=lambda weight: _approved(ctx, attempt, weight),
-            net=_net(ctx, world, backend),
+            net=_answers.net(ctx, world, backend),
         )  # fmt: skip
 
     def _gates(self, ctx: Context, world: World) -> Callable[[int], Any]:
@@ -265,14 +273,21 @@ class SwitchStage(Stage):
     def _parity(self, ctx: Context, world: World) -> tuple[ParityCase, ...]:
         from inferlift.load.parity import parity, parse_recorded
 
-        text = ssh.run(world.origin, f"tail -n 400 {world.body_log}", timeout_s=30).stdout
+        if not (where := world.body_log or world.recorded):
+            return ()
         asked = protocol(ctx)
         known_by = asked.recorded if asked else "messages"
-        recorded = parse_recorded(text, known_by=known_by)[:PARITY_REQUESTS]
+        recorded = parse_recorded(_old_side.recorded(world), known_by=known_by)[:PARITY_REQUESTS]
         if not recorded:
-            raise CheckFailed("the old side recorded no request to replay", why=f"{world.body_log} is empty")
+            raise CheckFailed("the old side recorded no request to replay", why=f"{where} holds none")
         new = _fleet.target_of(ctx, _fleet.current(ctx))
         return parity(_fleet.origin_target(ctx), new, recorded, ctx.say, reads=asked.answer if asked else None)
+
+
+def _replay(world: World | None) -> str:
+    if world is not None and not (world.body_log or world.recorded):
+        return f"nothing is replayed on both sides: {NOT_RECORDED}"
+    return f"replay {PARITY_REQUESTS} recorded requests on both sides and compare"
 
 
 def _keep_step(ctx: Context, step: SwitchStep) -> None:
@@ -284,35 +299,6 @@ def _keep_step(ctx: Context, step: SwitchStep) -> None:
 def _kept_steps(ctx: Context) -> tuple[SwitchStep, ...]:
     kept = ctx.ledger.document("switch_steps") or {"steps": []}
     return tuple(SwitchStep.model_validate(s) for s in kept["steps"])
-
-
-def _settings(ctx: Context, world: World) -> Any:
-    """Where answers are made: as the profile says, else the lab's own name server."""
-    from inferlift.profile.dns import Dns
-
-    ca = world.contract.ca
-    return ctx.profile.switch.dns or Dns(kind="powerdns", url=world.dns_api, key=world.dns_key, zone=world.zone, ca=ca)
-
-
-def _servers(ctx: Context, world: World) -> tuple[tuple[str, ...], str]:
-    """(authorities, resolver) that are asked."""
-    from inferlift.dns import authorities
-
-    dns = ctx.profile.switch.dns
-    if dns is None:
-        return (world.authority.address,), world.resolver.address
-    if dns.kind == "haproxy":
-        return (dns.front or "",), dns.front or ""
-    resolver = dns.resolver or authorities.system_resolver()
-    return dns.authority or authorities.discover(world.contract.name, resolver=resolver)[1], resolver
-
-
-def _net(ctx: Context, world: World, backend: Any) -> Any:
-    from inferlift.dns import pinned, settings
-
-    # a gateway counts whatever is asked, so nothing is inferred for it
-    probe = pinned.Probe(f"https://{world.contract.name}/", ca=world.contract.ca)
-    return settings.net(_settings(ctx, world), backend, 53, lambda front: pinned.sent(probe, front))
 
 
 def _approved(ctx: Context, attempt: str, weight: int) -> bool:

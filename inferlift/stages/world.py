@@ -1,256 +1,52 @@
-"""The lab's old world: old host with its traffic, authoritative DNS, resolver -> World. Not one of the nine stages."""
+"""The old side before anything is moved -> World. Not one of the nine stages, walked before them.
+
+Raised by the lab (`_raised`), or a service that exists and is only looked at (`_found`): `origin:` decides.
+"""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from secrets import token_urlsafe
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from inferlift import ssh
-from inferlift.artifacts import Artifact, Check, Configured, Contract, Host, LoadRun, Route, World
-from inferlift.errors import CheckFailed, InferliftError
+from inferlift.artifacts import Artifact, Check, World
 from inferlift.ledger import Intent
-from inferlift.stages._common import protocol, questions, server_wheels
+from inferlift.stages._found import Found
+from inferlift.stages._raised import Raised
 from inferlift.stages.base import Context, Settled, Stage
-from inferlift.tree import tree_digest
-
-if TYPE_CHECKING:
-    from inferlift.configure.world import Workload
-    from inferlift.provision import WorldHosts
-
-
-SERVICES = {"authority": ("nginx", "pdns"), "resolver": ("unbound",)}
 
 
 class WorldStage(Stage):
     name = "world"
     artifact = World
 
+    def applicable(self, ctx: Context) -> str | None:
+        there = ctx.profile.origin is not None or ctx.profile.lab is not None
+        return None if there else "no old side is declared"
+
     def key(self, ctx: Context) -> dict[str, Any]:
-        lab = ctx.profile.lab
-        assert lab is not None  # noqa: S101
-        roles = ctx.root / "playbooks" / "roles"
-        return {
-            "zone": [lab.zone, lab.host, lab.ttl_s],
-            "origin_cpus": lab.origin_cpus,
-            "workload": tree_digest(ctx.root / "templates" / "workloads" / lab.workload),
-            "roles": [
-                tree_digest(roles / r) for r in ("origin", "authority", "resolver", *_workload(ctx).server_roles)
-            ],
-            "traffic": [lab.traffic_requests, lab.traffic_users],
-        }
+        return _side(ctx).key(ctx)
 
     def preview(self, ctx: Context) -> list[str]:
-        lab = ctx.profile.lab
-        assert lab is not None  # noqa: S101
-        return [
-            f"raise the old world: origin, authority, resolver; send {lab.traffic_requests} requests to the old side"
-        ]
+        return _side(ctx).preview(ctx)
 
-    def run(self, ctx: Context) -> World:
-        return self._with_traffic(ctx, self._raise(ctx))
-
-    def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> World:
-        """Hosts and services as they were; traffic is sent again only where the log that it left is gone."""
-        assert isinstance(artifact, World)  # noqa: S101
-        world = self._raise(ctx)
-        ctx.ledger.drop_document("decommissioned")  # all of it runs again
-        counted = ssh.run(world.origin, f"cat {world.log_glob} | wc -l", timeout_s=20).stdout
-        if int(counted or 0) >= artifact.requests_sent:
-            return world.model_copy(update={"requests_sent": artifact.requests_sent})
-        return self._with_traffic(ctx, world)
-
-    def _raise(self, ctx: Context) -> World:
-        from inferlift import provision
-        from inferlift.load import probe
-
-        lab = ctx.profile.lab
-        assert lab is not None  # noqa: S101
-        made = ctx.step(
-            "provision",
-            lambda: provision.apply_world(
-                f"{ctx.owner}/world", ctx.folder, ctx.tools(), lab.origin_cpus, lab.zone, lab.host, ctx.say
-            ),
-            provision.WorldHosts,
-            subject=f"{ctx.owner}/world",
-        )
-        world = self._describe(ctx, made)
-        ctx.step("configure", lambda: self._configure(ctx, world), Configured)
-        bad = [c for c in probe.complete(_origin(ctx, world), 2, ctx.say, protocol=protocol(ctx)) if not c.ok]
-        if bad:
-            again = f"./invoke lab up --profile {ctx.profile.name} -v"
-            raise CheckFailed("the old side does not answer", why=bad[0].detail, next_command=again)
-        return world
-
-    def _with_traffic(self, ctx: Context, world: World) -> World:
-        from inferlift.load.traffic import drive
-
-        lab = ctx.profile.lab
-        assert lab is not None  # noqa: S101
-        if lab.traffic_requests:
-            run = ctx.step(
-                "traffic",
-                lambda: drive(
-                    _origin(ctx, world), lab.traffic_requests, lab.traffic_users, questions(ctx),
-                    max_tokens=ctx.profile.requests.output_tokens,
-                    samples=ctx.path("samples") / f"traffic-{ctx.ledger.run}.jsonl", say=ctx.say,
-                    protocol=protocol(ctx),
-                ),
-                LoadRun,
-                planned={"requests": lab.traffic_requests},
-            )  # fmt: skip
-            world = world.model_copy(update={"requests_sent": run.counts.ok})
-        return world
+    def run(self, ctx: Context) -> Artifact:
+        return _side(ctx).run(ctx)
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
-        from inferlift import provision
+        return _side(ctx).verify(ctx, artifact)
 
-        assert isinstance(artifact, World)  # noqa: S101
-        made = provision.WorldHosts(
-            label=artifact.label,
-            network=artifact.network,
-            subnet=artifact.subnet,
-            origin=artifact.origin,
-            authority=artifact.authority,
-            resolver=artifact.resolver,
-        )
-        hosts = (artifact.origin, artifact.authority, artifact.resolver)
-        off = ctx.ledger.document("decommissioned") is not None
-        with ThreadPoolExecutor(len(hosts)) as pool:
-            origin, own = hosts[0], origin_services(ctx)
-            looked = pool.map(
-                lambda h: _off(h) if off and h is origin else _services(h, SERVICES.get(h.role, own)), hosts
-            )
-            return [*provision.verify_world(made, ctx.folder, ctx.tools()), *looked]
+    def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> Artifact:
+        return _side(ctx).repair(ctx, artifact, findings)
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
-        if intent.action in ("provision", "down"):
-            from inferlift import provision
-
-            provision.settle(ctx.folder, ctx.tools(), ctx.say)
-            return "adopted"
-        return "absent"
+        return _side(ctx).settle(ctx, intent)
 
     def undo(self, ctx: Context) -> list[str]:
-        from inferlift import provision
-
-        return provision.destroy_world(f"{ctx.owner}/world", ctx.folder, ctx.tools(), ctx.say)
+        return _side(ctx).undo(ctx)
 
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, World)  # noqa: S101
-        return f"{artifact.contract.name} at {artifact.origin.address}, {artifact.requests_sent} requests sent to it"
-
-    def _describe(self, ctx: Context, made: WorldHosts) -> World:
-        """The world as the profile declares it: its certificate authority, the contract, the zone."""
-        from inferlift import configure
-        from inferlift.configure import world as old
-
-        lab, folder = ctx.profile.lab, ctx.path("world")
-        assert lab is not None  # noqa: S101
-        name, workload = f"{lab.host}.{lab.zone}", _workload(ctx)
-        ca = configure.ensure_ca(folder, f"lab of {ctx.owner}")
-        certificate, key = configure.issue(ca, folder, name, dns=(name,))
-        for secret in ("users", "app", "model", "dns", "guard"):
-            _secret(folder / "secrets" / secret)
-        return World(
-            label=made.label,
-            network=made.network,
-            subnet=made.subnet,
-            origin=made.origin,
-            authority=made.authority,
-            resolver=made.resolver,
-            contract=Contract(
-                name=name,
-                certificate=str(certificate),
-                certificate_key=f"file:{key}",
-                ca=str(ca.cert),
-                key_header=old.KEY_HEADER,
-                key=f"file:{folder / 'secrets' / 'users'}",
-                routes=(Route(path=workload.route, upstream=workload.upstream_route),),
-            ),
-            zone=lab.zone,
-            dns_api=old.dns_api_url(made.authority.address),
-            dns_key=f"file:{folder / 'secrets' / 'dns'}",
-            guard_api=old.guard_api_url(made.authority.address),
-            guard_key=f"file:{folder / 'secrets' / 'guard'}",
-            ttl_s=lab.ttl_s,
-            log_glob=old.LOG_GLOB,
-            body_log=old.BODIES_LOG,
-            data_path=old.DATA_PATH,
-            dockerfile=str(workload.folder / "Dockerfile"),
-        )
-
-    def _configure(self, ctx: Context, world: World) -> Configured:
-        from inferlift import configure
-        from inferlift.configure import world as old
-
-        lab, folder, workload = ctx.profile.lab, ctx.path("world"), _workload(ctx)
-        assert lab is not None  # noqa: S101
-        address = world.authority.address
-        ca = configure.ensure_ca(folder, f"lab of {ctx.owner}")
-        certificate, key = configure.issue(ca, folder, "authority", ips=(address,))
-        variables = old.world_variables(
-            zone=lab.zone,
-            host=lab.host,
-            ttl_s=lab.ttl_s,
-            origin=world.origin.address,
-            authority=address,
-            networks=(world.subnet,),
-            workload=workload,
-            certificate=world.contract.certificate,
-            certificate_key=world.contract.certificate_key.removeprefix("file:"),
-            api_certificate=str(certificate),
-            api_certificate_key=str(key),
-            server=old.old_server(ctx.profile, workload, server_wheels(ctx, workload.server)),
-        )
-        secrets = old.world_secrets(
-            **{f"{n}_key": f"file:{folder / 'secrets' / n}" for n in ("users", "app", "model", "dns", "guard")}
-        )
-        hosts = (world.origin, world.authority, world.resolver)
-        return configure.apply(hosts, old.PLAYBOOK, variables, secrets, folder, ctx.say)
+        return (Raised() if artifact.lab is not None else Found()).summary(artifact)
 
 
-def origin_services(ctx: Context) -> tuple[str, ...]:
-    """The units that make the old side."""
-    return _workload(ctx).services
-
-
-def _workload(ctx: Context) -> Workload:
-    from inferlift.configure import world as old
-
-    assert ctx.profile.lab is not None  # noqa: S101
-    return old.workload(ctx.root / "templates" / "workloads" / ctx.profile.lab.workload)
-
-
-def _services(host: Host, units: tuple[str, ...]) -> Check:
-    """What the host is there for runs: a stopped service is a finding, as a stopped host is."""
-    name = f"{host.name}: services"
-    try:
-        said = ssh.run(host, f"systemctl is-active {' '.join(units)}", timeout_s=20, check=False).stdout.split()
-    except InferliftError as error:
-        return Check(name=name, ok=False, detail=error.what)
-    states = dict(zip(units, said, strict=False))
-    bad = [f"{unit} is {states.get(unit, 'unknown')}" for unit in units if states.get(unit) != "active"]
-    return Check(name=name, ok=not bad, detail=", ".join(bad or units))
-
-
-def _off(host: Host) -> Check:
-    """The old side was taken away on purpose: that it is off is no finding."""
-    return Check(name=f"{host.name}: services", ok=True, skipped=True, detail="decommissioned")
-
-
-def _secret(path: Path) -> None:
-    """A random key, made once."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not path.exists():
-        temporary = path.with_suffix(".new")
-        temporary.touch(mode=0o600)
-        temporary.write_text(token_urlsafe(24))
-        temporary.rename(path)
-
-
-def _origin(ctx: Context, world: World) -> Any:
-    from inferlift.load.target import from_contract
-
-    return from_contract(world.contract, address=world.origin.address, timeout_s=ctx.profile.load.request_timeout_s)
+def _side(ctx: Context) -> Stage:
+    return Raised() if ctx.profile.raised is not None else Found()

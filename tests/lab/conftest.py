@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -102,6 +103,22 @@ class Lab:
             assert remove(f"{where.owner}/{what}", where.folder, tools(), lambda line: None) == []
         shutil.rmtree(self.state, ignore_errors=True)
         (self.state.parent / f"{self.state.name}.log").unlink(missing_ok=True)
+
+
+def approved(lab: Lab, *more: str) -> None:
+    """Deploy, giving each plan's hash when it is asked for."""
+    given: list[str] = []
+    for _ in range(4):
+        done = lab.invoke("deploy", *given, *more)
+        if done.returncode == 0:
+            return
+        asked = re.search(r"--plan ([0-9a-f]{12})", done.stderr + done.stdout)
+        if asked is None and "verdict is" in done.stderr:
+            assert lab.invoke("approve", "--reason", "a test on stand-ins").returncode == 0
+            continue
+        assert asked is not None, done.stderr[-3000:]
+        given = ["--plan", asked[1]]
+    raise AssertionError("it asks for an approval again and again")
 
 
 def tools() -> provision.Tools:

@@ -129,28 +129,7 @@ class PlainHosts:
     def states(self) -> dict[str, State]:
         """Of every host, by name."""
         with ThreadPoolExecutor(len(self.addresses)) as pool:
-            return dict(zip(self.addresses, pool.map(self._state, self.addresses), strict=True))
-
-    def _state(self, name: str) -> State:
-        """Packages, holds, units, users, groups, files and firewall of a host, as sets that can be compared."""
-        skip = " -o ".join(f"-path {path}" for path in _SKIP.split())
-        files = (
-            f"find /etc /opt /root /srv /usr/local -xdev \\( {skip} -o -name __pycache__ \\) -prune -o -type f -print0 "
-            "| xargs -0 sha256sum; "
-            f"find / -xdev \\( {skip} -o -name __pycache__ \\) -prune -o -printf '%y %m %u %g %l %p\\n'"
-        )
-        looks = {
-            "packages": "dpkg-query -W -f '${Package} ${Version} ${Status}\\n'",
-            "held": "apt-mark showhold",
-            "unit files": "systemctl list-unit-files --plain --no-legend",
-            "units": "systemctl list-units --state=active --type=service,timer,socket --plain --no-legend | "
-            "awk '{print $1}' | grep -v -e '^user' -e '^session' || true",
-            "users": "cut -d: -f1,3,4,6,7 /etc/passwd",
-            "groups": "cut -d: -f1,3,4 /etc/group",
-            "firewall": "command -v nft >/dev/null && nft list ruleset || true",
-            "files": files,
-        }
-        return {kind: set(self.on(name, command).splitlines()) for kind, command in looks.items()}
+            return dict(zip(self.addresses, pool.map(lambda n: state(self.host(n)), self.addresses), strict=True))
 
     def sweep(self) -> None:
         """What an earlier, killed run left; by label only."""
@@ -177,6 +156,28 @@ class PlainHosts:
         key = " ".join(host_key.with_suffix(".pub").read_text().split()[:2])
         with self.known_hosts.open("a") as file:
             file.write(f"{address} {key}\n")
+
+
+def state(host: Host) -> State:
+    """Packages, holds, units, users, groups, files and firewall of a host, as sets that can be compared."""
+    skip = " -o ".join(f"-path {path}" for path in _SKIP.split())
+    files = (
+        f"find /etc /opt /root /srv /usr/local -xdev \\( {skip} -o -name __pycache__ \\) -prune -o -type f -print0 "
+        "| xargs -0 sha256sum; "
+        f"find / -xdev \\( {skip} -o -name __pycache__ \\) -prune -o -printf '%y %m %u %g %l %p\\n'"
+    )
+    looks = {
+        "packages": "dpkg-query -W -f '${Package} ${Version} ${Status}\\n'",
+        "held": "apt-mark showhold",
+        "unit files": "systemctl list-unit-files --plain --no-legend",
+        "units": "systemctl list-units --state=active --type=service,timer,socket --plain --no-legend | "
+        "awk '{print $1}' | grep -v -e '^user' -e '^session' || true",
+        "users": "cut -d: -f1,3,4,6,7 /etc/passwd",
+        "groups": "cut -d: -f1,3,4 /etc/group",
+        "firewall": "command -v nft >/dev/null && nft list ruleset || true",
+        "files": files,
+    }
+    return {kind: set(ssh.run(host, command, timeout_s=120).stdout.splitlines()) for kind, command in looks.items()}
 
 
 def assert_same(before: dict[str, State], after: dict[str, State]) -> None:

@@ -273,9 +273,9 @@ def _patch(world: World, rrset: dict[str, object]) -> None:
     from inferlift.secret import resolve
 
     done = requests.patch(
-        f"{world.dns_api}/api/v1/servers/localhost/zones/{world.zone}.",
+        f"{world.made.dns_api}/api/v1/servers/localhost/zones/{world.zone}.",
         json={"rrsets": [rrset]},
-        headers={"X-API-Key": resolve(world.dns_key)},
+        headers={"X-API-Key": resolve(world.made.dns_key)},
         verify=world.contract.ca,
         timeout=10,
     )
@@ -287,8 +287,8 @@ def _weights(world: World) -> dict[str, int]:
     from inferlift.dns.powerdns import PowerDns
 
     backend = PowerDns(
-        world.dns_api, world.dns_key, world.zone, ca=world.contract.ca, names=[world.contract.name], addresses=(),
-        owner="a look", run="a look",
+        world.made.dns_api, world.made.dns_key, world.zone, ca=world.contract.ca, names=[world.contract.name],
+        addresses=(), owner="a look", run="a look",
     )  # fmt: skip
     return dict(backend.read(world.contract.name).weights)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Lab, tools
+from conftest import Lab, approved, tools
 from plain_hosts import PlainHosts, State, assert_same
 
 from inferlift.artifacts import Cutover, Measurement, Scaled, Service, Watch
@@ -66,22 +66,6 @@ def own(plain: PlainHosts, before: dict[str, State], tmp_path_factory: pytest.Te
     finally:
         shutil.rmtree(lab.place.folder / "static", ignore_errors=True)  # the hosts themselves are swept
         lab.clear()
-
-
-def approved(lab: Lab, *more: str) -> None:
-    """Deploy, giving each plan's hash when it is asked for."""
-    given: list[str] = []
-    for _ in range(4):
-        done = lab.invoke("deploy", *given, *more)
-        if done.returncode == 0:
-            return
-        asked = re.search(r"--plan ([0-9a-f]{12})", done.stderr + done.stdout)
-        if asked is None and "verdict is" in done.stderr:
-            assert lab.invoke("approve", "--reason", "a test on stand-ins").returncode == 0
-            continue
-        assert asked is not None, done.stderr[-3000:]
-        given = ["--plan", asked[1]]
-    raise AssertionError("it asks for an approval again and again")
 
 
 def test_killed_while_hosts_are_configured_it_goes_on_through_all_nine_stages(own: Lab, plain: PlainHosts) -> None:

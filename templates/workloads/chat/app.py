@@ -43,6 +43,7 @@ class Settings:
     timeout_s: float  # UPSTREAM_TIMEOUT_S: no byte from the model server for so long is a 504
     lame_duck_s: float  # APP_LAME_DUCK_S: /health says 503 for so long before the socket closes
     drain_s: float  # APP_DRAIN_S: requests in flight get so long to end
+    max_body: int  # APP_MAX_BODY_BYTES: a larger request is a 413
 
     @classmethod
     def read(cls, env: dict[str, str]) -> Settings:
@@ -61,6 +62,7 @@ class Settings:
             timeout_s=float(env.get("UPSTREAM_TIMEOUT_S", "120")),
             lame_duck_s=float(env.get("APP_LAME_DUCK_S", "1")),
             drain_s=float(env.get("APP_DRAIN_S", "30")),
+            max_body=int(env.get("APP_MAX_BODY_BYTES", str(256 * 1024))),
         )
 
 
@@ -118,7 +120,7 @@ class App:
         await self.fresh.close()
 
     def application(self) -> web.Application:
-        application = web.Application(client_max_size=256 * 1024)
+        application = web.Application(client_max_size=self.settings.max_body)
         application.cleanup_ctx.append(self.sessions)
         application.add_routes(
             [web.post(CHAT, self.chat), web.get("/health", self.health), web.get("/metrics", self.show_metrics)]

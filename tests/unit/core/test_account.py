@@ -6,9 +6,9 @@ import pytest
 
 from inferlift.artifacts import Check
 from inferlift.declaration import load
-from inferlift.errors import DeclarationError
 from inferlift.migration import ORDER, looking, stages
-from inferlift.place import deployable, place
+from inferlift.movable import deployable
+from inferlift.place import place
 from inferlift.profile import ROOT
 from inferlift.provision.aws.bill import Billed
 from inferlift.stages import _account
@@ -62,14 +62,6 @@ def test_a_check_that_was_not_answered_is_no_pass() -> None:
 @pytest.mark.parametrize("name", ["demo-aws", "batch"])
 def test_what_can_be_deployed_to_aws(name: str) -> None:
     deployable(load(name, ROOT).profile, name)
-
-
-@pytest.mark.parametrize("name", ["llm-13b", "llm-70b", "image-edge", "multimodal"])
-def test_what_can_only_be_planned_names_both_ways_on(name: str) -> None:
-    with pytest.raises(DeclarationError, match="can be planned, not yet deployed") as caught:
-        deployable(load(name, ROOT).profile, name)
-    assert f"./invoke plan --profile {name}" in caught.value.next_command
-    assert "--profile demo-aws" in caught.value.next_command
 
 
 def test_stages_that_make_no_sense_for_a_queue_say_why() -> None:

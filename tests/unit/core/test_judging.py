@@ -14,7 +14,7 @@ from inferlift.profile import ROOT, Switch
 from inferlift.stages import _guarding
 from inferlift.stages._judging import Judge, sampled
 
-WORLD: Any = SimpleNamespace(guard_api="https://10.0.0.3:8444", guard_key="file:/g")
+WORLD: Any = SimpleNamespace(made=SimpleNamespace(guard_api="https://10.0.0.3:8444", guard_key="file:/g"))
 POWERDNS = {"kind": "powerdns", "zone": "x.test", "url": "https://a", "key": "env:K", "ca": "/ca"}
 TSIG = {"kind": "rfc2136", "zone": "x.test", "server": "10.0.0.3", "key_name": "k", "key": "env:K", "port": 5353}
 ROUTE53 = {"kind": "route53", "zone": "x.test", "zone_id": "Z1"}
@@ -87,7 +87,9 @@ def test_without_users_of_ours_a_client_asks_by_name(
         name="ai.x.test", certificate="/c", certificate_key="file:/k", key_header="X", key="env:K",
         routes=(Route(path="/a", upstream="/b"),),
     )  # fmt: skip
-    judge.world = SimpleNamespace(contract=contract, resolver=SimpleNamespace(address="10.0.0.4"))  # type: ignore[assignment]
+    judge.world = SimpleNamespace(
+        contract=contract, resolver=SimpleNamespace(address="10.0.0.4"), authority=SimpleNamespace(address="a")
+    )  # type: ignore[assignment]
     asked: list[Any] = []
 
     def once(target: Any, timeout_s: float) -> Check:
@@ -101,7 +103,7 @@ def test_without_users_of_ours_a_client_asks_by_name(
 
 def test_a_world_without_the_guards_key_is_said() -> None:
     profile = load("demo", ROOT).profile
-    none: Any = SimpleNamespace(guard_api="", guard_key=None)
+    none: Any = SimpleNamespace(made=SimpleNamespace(guard_api="", guard_key=None))
     backend, _, said = _guarding._backend(SimpleNamespace(profile=profile), none)  # type: ignore[arg-type]
     assert backend is None
     assert "lab up" in said

@@ -181,7 +181,7 @@ def test_users_of_an_earlier_attempt_do_not_count(ctx) -> None:
     for run, ok in (("20261130T100000-aaaaaa", False), ("20261130T110000-bbbbbb", True)):
         line = {"t": 1.0, "client": "resolving", "side": "a", "ok": ok}
         (folder / f"{run}.jsonl").write_text(json.dumps(line) + "\n")
-    world = SimpleNamespace(origin=SimpleNamespace(address="a"))
+    world = SimpleNamespace(address="a")
     (seen, _) = _users.counts(ctx, world, "b", "switch", since_run="20261130T110000-bbbbbb")
     assert (seen.old, seen.failed) == (1, 0)
 

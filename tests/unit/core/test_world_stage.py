@@ -9,7 +9,7 @@ import pytest
 
 from inferlift import ssh
 from inferlift.errors import Retryable
-from inferlift.stages import world
+from inferlift.stages import _raised
 
 AUTHORITY: Any = SimpleNamespace(name="authority", role="authority")
 
@@ -24,7 +24,7 @@ AUTHORITY: Any = SimpleNamespace(name="authority", role="authority")
 )
 def test_services_that_do_not_run_are_named(monkeypatch: pytest.MonkeyPatch, said: str, ok: bool, detail: str) -> None:
     monkeypatch.setattr(ssh, "run", lambda *a, **k: SimpleNamespace(stdout=said))
-    check = world._services(AUTHORITY, ("nginx", "pdns"))
+    check = _raised._services(AUTHORITY, ("nginx", "pdns"))
     assert (check.ok, check.detail) == (ok, detail)
 
 
@@ -33,4 +33,4 @@ def test_a_host_that_does_not_answer_is_a_finding(monkeypatch: pytest.MonkeyPatc
         raise Retryable("authority does not answer")
 
     monkeypatch.setattr(ssh, "run", silent)
-    assert not world._services(AUTHORITY, ("nginx", "pdns")).ok
+    assert not _raised._services(AUTHORITY, ("nginx", "pdns")).ok

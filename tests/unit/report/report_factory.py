@@ -30,6 +30,7 @@ from inferlift.artifacts import (
     ParityCase,
     Percentiles,
     Quality,
+    RaisedLab,
     Route,
     RouteFigures,
     Scaled,
@@ -167,12 +168,15 @@ def contract() -> Contract:
 
 
 def world() -> World:
-    return World(
-        label="made-up/world", network="made-up", subnet="10.8.0.0/24", origin=host("origin", "origin", "10.8.0.30"),
+    made = RaisedLab(
+        label="made-up/world", network="made-up", subnet="10.8.0.0/24",
         authority=host("authority", "authority", "10.8.0.40"), resolver=host("resolver", "resolver", "10.8.0.50"),
-        contract=contract(), zone="example.test.", dns_api="https://10.8.0.40:8443", dns_key=DNS_KEY, ttl_s=10,
-        log_glob="/var/log/nginx/access.log*", body_log="/var/log/nginx/bodies.jsonl", data_path="/srv/data",
-        dockerfile="templates/workloads/chat/Dockerfile", requests_sent=300,
+        dns_api="https://10.8.0.40:8443", dns_key=DNS_KEY, requests_sent=300,
+    )  # fmt: skip
+    return World(
+        origin=host("origin", "origin", "10.8.0.30"), address="10.8.0.30", contract=contract(), zone="example.test.",
+        ttl_s=10, log_glob="/var/log/nginx/access.log*", body_log="/var/log/nginx/bodies.jsonl",
+        data_path="/srv/data",  lab=made,
     )  # fmt: skip
 
 

@@ -102,7 +102,7 @@ async def _started(data: Path, **changes: Any) -> AsyncIterator[Started]:
         settings = {
             "upstream": str(upstream.make_url("/")).rstrip("/"), "upstream_key": "up-key", "key": "app-key",
             "host": "127.0.0.1", "port": 0, "tls_cert": None, "tls_key": None, "data": data,
-            "timeout_s": 5.0, "lame_duck_s": 0.0, "drain_s": 5.0,
+            "timeout_s": 5.0, "lame_duck_s": 0.0, "drain_s": 5.0, "max_body": 262144,
         }  # fmt: skip
         tried = chat_app.App(chat_app.Settings(**(settings | changes)))
         headers = {"Authorization": "Bearer app-key"}

@@ -1,0 +1,103 @@
+"""What a profile still lacks before `deploy` may move its service, said at once and before anything is made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from inferlift.errors import DeclarationError
+from inferlift.profile import ROOT, Profile
+
+Places = Mapping[str, tuple[Path, int]]
+TASKS = ("chat", "image")  # what the load test, the gates and the parity replay can ask for as its users do
+EXAMPLE = ROOT / "templates" / "profile" / "origin.yaml"
+CHAT = "/v1/chat/completions"  # what the plain app answers (stages/build.py), where there is none of the users' own
+
+
+def deployable(profile: Profile, name: str, places: Places | None = None) -> None:
+    """Raises DeclarationError with all that is missing. `places`: file and line of each key, as it was declared."""
+    plan = f"./invoke size --profile {name} --explain (what it needs and costs)"
+    if profile.target == "aws":
+        plan = f"./invoke plan --profile {name} (what would be made, and what the account says)"
+    if profile.target == "aws" and profile.task == "batch" and profile.lab is None and profile.origin is None:
+        return  # a queue takes no users over from anywhere
+    if profile.task not in TASKS:
+        raise DeclarationError(
+            f"the task {profile.task} can be planned, not yet deployed",
+            why=f"users' requests are played and compared for the tasks {' and '.join(TASKS)} alone",
+            next_command=f"{plan}, or ./invoke deploy --profile demo",
+        )
+    if profile.origin is None and profile.lab is None:
+        example = EXAMPLE.read_text(encoding="utf-8").rstrip()
+        raise DeclarationError(
+            f"{profile.name} does not say where its users are now, so nobody can be moved",
+            why=f"it has no `origin:` section; one to copy into {_file(places)} and to fill in:\n\n{example}\n",
+            next_command=f"{plan}; docs/move.md goes through it",
+        )
+    if profile.data.state == "read-write" and profile.data.freeze is None:
+        raise DeclarationError(
+            "data that users write cannot be moved without a freeze and a way back",
+            why="what is written on the old side during the switch would be lost on the new one",
+            next_command="declare data.freeze and data.thaw (docs/images.md), or data.state: read-only",
+        )
+    if profile.origin is not None and (found := lacking(profile)):
+        lines = [f"{_line(places, key)}{key}: {why}" for key, why in found]
+        raise DeclarationError(
+            "\n".join([f"{len(found)} things are missing before {profile.name} can be moved:", *lines]),
+            why=f"the old side is declared by hand; an example is {EXAMPLE.relative_to(ROOT)}; nothing was changed",
+            next_command=f"write them down, then run the same command again; until then {plan}",
+        )
+
+
+def lacking(profile: Profile) -> list[tuple[str, str]]:
+    """Keys that a plan does without and a migration from an existing service does not, each with what is expected."""
+    origin, server = profile.origin, profile.server
+    assert origin is not None  # noqa: S101 - asked of those that have one
+    wanted = {
+        "ssh": "expected USER@HOST of the old host",
+        "certificate": "expected the PEM chain that users are shown; the new side shows the same",
+        "certificate_key": "expected a reference to its private key: file:PATH or env:NAME",
+        "key": "expected a reference to the users' key: file:PATH or env:NAME; the gateway lets nobody in without one",
+        "routes": "expected `path of users: path of the app`, such as /api/chat: /v1/chat/completions",
+    }
+    found = [(f"origin.{key}", f"missing; {why}") for key, why in wanted.items() if not getattr(origin, key)]
+    if origin.dockerfile is None and (profile.task != "chat" or set(origin.routes.values()) - {CHAT}):
+        why = (
+            f"missing; without an app of its own a service is moved where it is a chat, and each route leads to {CHAT}"
+        )
+        found.append(("origin.dockerfile", why))
+    if profile.switch.dns is None:
+        why = "missing; expected who answers for the name: powerdns, route53, rfc2136 or haproxy (docs/switch.md)"
+        found.append(("switch.dns", why))
+    if profile.data.state != "none" and profile.data.source is None:
+        found.append(("data.source", "missing; expected the folder on the old host, or s3://BUCKET/PREFIX"))
+    if server.kind == "vllm" and not (server.image or server.requirements):
+        why = "missing; expected a vLLM image by digest, or server.requirements: a file with hashes that pins vllm"
+        found.append(("server.image", why))
+    if profile.model.source == "not said yet":
+        found.append(("model.source", "not said yet; expected where the weights come from"))
+    if profile.task == "image" and profile.load.quality_prompts is None:
+        found.append(("load.quality_prompts", "missing; the pictures that are sent are named there, with their text"))
+    return found
+
+
+def _line(places: Places | None, key: str) -> str:
+    """File and line of the key, or of the nearest section above it that stands there; empty where neither does."""
+    while places and key:
+        if key in places:
+            path, line = places[key]
+            return f"{_short(path)}:{line}: "
+        key = key.rpartition(".")[0]
+    return f"{_file(places)}: " if places else ""
+
+
+def _file(places: Places | None) -> str:
+    first = next(iter(places.values()), None) if places else None
+    return _short(first[0]) if first is not None else "the profile"
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(ROOT))
+    except ValueError:
+        return str(path)

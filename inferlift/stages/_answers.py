@@ -1,0 +1,40 @@
+"""Where the answers to the users' name are made, and who is asked for them: by the profile, else the lab's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from inferlift.artifacts import World
+from inferlift.stages.base import Context
+
+
+def settings(ctx: Context, world: World) -> Any:
+    """The back end's settings: as the profile says, else the lab's own name server."""
+    from inferlift.profile.dns import Dns
+
+    if ctx.profile.switch.dns is not None:
+        return ctx.profile.switch.dns
+    lab = world.made
+    return Dns(kind="powerdns", url=lab.dns_api, key=lab.dns_key, zone=world.zone, ca=world.contract.ca)
+
+
+def servers(ctx: Context, world: World) -> tuple[tuple[str, ...], str]:
+    """(authorities, resolver) that are asked."""
+    from inferlift.dns import authorities
+
+    dns = ctx.profile.switch.dns
+    if dns is None:
+        return (world.authority.address,), world.resolver.address
+    if dns.kind == "haproxy":
+        return (dns.front or "",), dns.front or ""
+    resolver = dns.resolver or authorities.system_resolver()
+    return dns.authority or authorities.discover(world.contract.name, resolver=resolver)[1], resolver
+
+
+def net(ctx: Context, world: World, backend: Any) -> Any:
+    from inferlift.dns import pinned
+    from inferlift.dns import settings as back_end
+
+    # a gateway counts whatever is asked, so nothing is inferred for it
+    probe = pinned.Probe(f"https://{world.contract.name}/", ca=world.contract.ca)
+    return back_end.net(settings(ctx, world), backend, 53, lambda front: pinned.sent(probe, front))

@@ -1,0 +1,105 @@
+"""What `deploy` still misses of a profile is said at once, with the line to look at, and before anything is made."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from inferlift.declaration import load
+from inferlift.errors import DeclarationError
+from inferlift.movable import EXAMPLE, deployable, lacking
+from inferlift.profile import ROOT, Profile
+
+SAID = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+DNS = SAID["switch"]["dns"]
+IMAGE = "registry.example.com/vllm@sha256:" + "0" * 64
+
+
+def profile(name: str = "llm-13b", **change: Any) -> Profile:
+    """A shipped profile with the example's old side, changed."""
+    plain = load(name, ROOT).profile.model_dump(mode="json")
+    plain |= {"origin": SAID["origin"], "server": {**plain["server"], "image": IMAGE}}
+    plain["switch"] = {**plain["switch"], "dns": DNS}
+    for key, value in change.items():
+        section, _, inner = key.partition("__")
+        plain[section] = {**(plain[section] or {}), inner: value} if inner else value
+    return Profile.model_validate(plain)
+
+
+@pytest.mark.parametrize("name", ["llm-13b", "llm-70b", "on-prem", "demo-aws"])
+def test_with_an_old_side_it_can_be_moved(name: str) -> None:
+    deployable(profile(name, data={"state": "none"}), name)
+
+
+@pytest.mark.parametrize(
+    ("change", "missing"),
+    [
+        ({"origin__ssh": None}, "origin.ssh"),
+        ({"origin__certificate": None}, "origin.certificate"),
+        ({"origin__certificate_key": None}, "origin.certificate_key"),
+        ({"origin__key": None}, "origin.key"),
+        ({"origin__routes": {}}, "origin.routes"),
+        ({"switch__dns": None}, "switch.dns"),
+        ({"data": {"state": "read-only"}}, "data.source"),
+        ({"server__image": None}, "server.image"),
+        ({"model__source": "not said yet"}, "model.source"),
+        ({"origin__dockerfile": None}, None),  # the plain app answers
+        ({"origin__dockerfile": None, "origin__routes": {"/ask": "/ask"}}, "origin.dockerfile"),
+        ({"data": {"state": "read-only", "source": "s3://bucket/prefix"}}, None),
+        ({"server": {"kind": "llamacpp", "slots": 4}}, None),
+    ],
+)
+def test_each_thing_that_is_missing_is_named(change: dict[str, Any], missing: str | None) -> None:
+    assert [key for key, _ in lacking(profile(**change))] == ([missing] if missing else [])
+
+
+def test_pictures_take_an_app_and_the_pictures() -> None:
+    edge = profile("image-edge", origin__dockerfile=None, load={"quality_prompts": None})
+    assert {"origin.dockerfile", "load.quality_prompts"} <= {key for key, _ in lacking(edge)}
+
+
+def test_all_of_it_is_said_at_once_by_file_and_line(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: llm-13b\nname: mine\norigin:\n  name: ai.example.com\n  logs: /var/log/access.log\n")
+    declared = load(str(path), ROOT)
+    with pytest.raises(DeclarationError, match="7 things are missing") as caught:
+        deployable(declared.profile, "mine", declared.places)
+    assert caught.value.exit_code == 2
+    rows = caught.value.what.splitlines()[1:]
+    assert rows[0] == f"{path}:3: origin.ssh: missing; expected USER@HOST of the old host"
+    assert [row.partition(": ")[0] for row in rows[:5]] == [f"{path}:3"] * 5
+    assert any("profiles/llm-13b.yaml:" in row and "server.image" in row for row in rows), "as far as it stands there"
+
+
+@pytest.mark.parametrize("name", ["llm-13b", "llm-70b", "image-edge", "on-prem"])
+def test_without_an_old_side_the_section_to_copy_is_shown(name: str) -> None:
+    declared = load(name, ROOT)
+    with pytest.raises(DeclarationError, match="does not say where its users are now") as caught:
+        deployable(declared.profile, name, declared.places)
+    assert EXAMPLE.read_text(encoding="utf-8").rstrip() in caught.value.why
+    assert f"profiles/{name}.yaml" in caught.value.why
+    assert f"--profile {name}" in caught.value.next_command
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("multimodal", {}, "the task multimodal can be planned, not yet deployed"),
+        ("llm-13b", {"data": {"state": "read-write", "source": "/srv"}}, "without a freeze and a way back"),
+    ],
+)
+def test_what_the_parts_do_not_carry_is_refused(name: str, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(DeclarationError, match=said):
+        deployable(profile(name, **change), name)
+
+
+def test_a_queue_takes_nobody_over() -> None:
+    deployable(load("batch", ROOT).profile, "batch")
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-aws", "demo-image"])
+def test_the_labs_own_old_side_needs_no_more(name: str) -> None:
+    deployable(load(name, ROOT).profile, name)
