@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from inferlift import ssh
+from inferlift import secret, ssh
 from inferlift.artifacts import Artifact, Check, Cutover, ParityCase, SwitchStep, World
 from inferlift.errors import CheckFailed, Held, InferliftError, Refusal, Retryable
 from inferlift.ledger import Intent, now
@@ -88,7 +88,7 @@ class SwitchStage(Stage):
         ctx.ledger.drop_document("waiting")
         cutover = Cutover(
             name=world.contract.name, old=world.origin.address, new=service.endpoint.address,
-            ttl_before_s=world.ttl_s, ttl_s=ctx.profile.switch.ttl_s, steps=_kept_steps(ctx), parity=parity.cases,
+            ttl_before_s=outcome.ttl_before_s, ttl_s=outcome.ttl_s, steps=_kept_steps(ctx), parity=parity.cases,
             rehearsed_rollback_s=outcome.rehearsed_rollback_s,
             users=_users.counts(ctx, world, service.endpoint.address, "switch", since_run=attempt),
             rolled_back=outcome.rolled_back, rollback_s=outcome.rollback_s, why=outcome.why,
@@ -310,8 +310,12 @@ def _servers(ctx: Context, world: World) -> tuple[tuple[str, ...], str]:
 def _net(ctx: Context, world: World, backend: Any) -> Any:
     from inferlift.dns import pinned, settings
 
-    # a gateway counts whatever is asked, so nothing is inferred for it
-    probe = pinned.Probe(f"https://{world.contract.name}/", ca=world.contract.ca)
+    # a gateway counts what reaches its sides: the users' route and key, by a method that infers nothing
+    contract = world.contract
+    probe = pinned.Probe(
+        f"https://{contract.name}{contract.routes[0].path}", ca=contract.ca,
+        headers={contract.key_header: lambda: secret.resolve(contract.key)},
+    )  # fmt: skip
     return settings.net(_settings(ctx, world), backend, 53, lambda front: pinned.sent(probe, front))
 
 
