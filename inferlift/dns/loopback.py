@@ -112,15 +112,16 @@ def free_port() -> int:
 
 @contextmanager
 def knot(
-    found: Programs, folder: Path, zone: str, records: Sequence[str], *, names: Sequence[str] = (), more: str = ""
-) -> Iterator[Server]:
+    found: Programs, folder: Path, zone: str, records: Sequence[str], *, names: Sequence[str] = (), more: str = "",
+    address: str = "127.0.0.1", port: int | None = None,
+) -> Iterator[Server]:  # fmt: skip
     """Knot with one zone of `records` (lines `NAME TTL TYPE DATA`) and one TSIG key named `inferlift`.
 
     The key may update A and TXT at `names` only (none given: all of the zone). `more` is added to the configuration.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "db").mkdir(exist_ok=True)
-    port, key = free_port(), base64.b64encode(secrets.token_bytes(32)).decode()
+    port, key = port or free_port(), base64.b64encode(secrets.token_bytes(32)).decode()
     lines = [f"@ 60 SOA ns1.{zone} hostmaster.{zone} 1 3600 600 86400 5", f"@ 60 NS ns1.{zone}", "ns1 60 A 127.0.0.1"]
     (folder / "zone").write_text(f"$ORIGIN {zone}\n" + "\n".join([*lines, *records]) + "\n", encoding="utf-8")
     narrow = ""
@@ -130,7 +131,7 @@ def knot(
     (folder / "knot.conf").write_text(
         f"""server:
     rundir: {folder}
-    listen: 127.0.0.1@{port}
+    listen: {address}@{port}
     udp-workers: 1
     tcp-workers: 1
     background-workers: 1
@@ -158,7 +159,7 @@ zone:
     )
     (folder / "knot.conf").chmod(0o600)
     argv = [found.path("knotd"), "-c", str(folder / "knot.conf")]
-    with _running(found, argv, folder, lambda: _dns_answers(port, zone)) as pid:
+    with _running(found, argv, folder, lambda: _dns_answers(port, zone, address)) as pid:
         yield Server(folder, port, 0, key, pid)
 
 
@@ -215,8 +216,11 @@ negquery-cache-ttl=0
 
 
 @contextmanager
-def haproxy(found: Programs, folder: Path, servers: dict[str, tuple[str, int]], *, backend: str) -> Iterator[Server]:
-    """HAProxy with one backend of `servers` (name -> address and port), weight 100 on the first, 0 on the others."""
+def haproxy(
+    found: Programs, folder: Path, servers: dict[str, tuple[str, int]], *, backend: str, more: str = ""
+) -> Iterator[Server]:
+    """HAProxy with one backend of `servers` (name -> address and port), weight 100 on the first, 0 on the others.
+    `more` is added to its frontend."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     lines = [f"    server {n} {a}:{p} weight {0 if i else 100}" for i, (n, (a, p)) in enumerate(servers.items())]
@@ -232,6 +236,7 @@ defaults
     load-server-state-from-file global
 frontend users
     bind 127.0.0.1:{port}
+    {more}
     default_backend {backend}
 backend {backend}
     balance roundrobin

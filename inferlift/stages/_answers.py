@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from inferlift import secret
 from inferlift.artifacts import World
 from inferlift.stages.base import Context
 
@@ -35,6 +36,10 @@ def net(ctx: Context, world: World, backend: Any) -> Any:
     from inferlift.dns import pinned
     from inferlift.dns import settings as back_end
 
-    # a gateway counts whatever is asked, so nothing is inferred for it
-    probe = pinned.Probe(f"https://{world.contract.name}/", ca=world.contract.ca)
+    # a gateway counts what reaches its sides: the users' route and key, by a method that infers nothing
+    contract = world.contract
+    probe = pinned.Probe(
+        f"https://{contract.name}{contract.routes[0].path}", ca=contract.ca,
+        headers={contract.key_header: lambda: secret.resolve(contract.key)},
+    )  # fmt: skip
     return back_end.net(settings(ctx, world), backend, 53, lambda front: pinned.sent(probe, front))

@@ -25,7 +25,7 @@ from inferlift.artifacts import (
     Transfer,
     World,
 )
-from inferlift.errors import CheckFailed, Refusal
+from inferlift.errors import CheckFailed, Held, Refusal
 from inferlift.ledger import Intent
 from inferlift.secret import resolve
 from inferlift.stages._common import protocol, server_wheels
@@ -100,11 +100,39 @@ def _affordable(ctx: Context, wanted: DesiredFleet) -> None:
         )
 
 
+def _consented(ctx: Context, wanted: DesiredFleet) -> None:
+    """Users are on these hosts, and a host that is to be another is made anew in its place: that needs no further host,
+    and costs its answers meanwhile. Raises Held until somebody approves just that."""
+    from inferlift import provision
+
+    service = current(ctx)
+    drifts = provision.drift_fleet(wanted, ctx.folder, ctx.tools())
+    anew = {d.resource.removeprefix("host ") for d in drifts if d.change == "changed"}
+    named = [h.name for h in service.fleet.hosts if h.name in anew]
+    if not named:
+        return
+    models = service.fleet.by_role("model")
+    left = 0 if any(not n.startswith("model-") for n in named) else sum(h.name not in anew for h in models)
+    why = (
+        f"{', '.join(named)} of fleet {service.fleet.generation[:8]}: {left} of {len(models)} replicas answer meanwhile"
+    )
+    if ctx.overruled(ctx.stage, why):
+        return
+    raise Held(
+        "users are on hosts that would be made anew in their place",
+        why=why,
+        next_command=f"./invoke approve --profile {ctx.profile.name} --reason '...' (with that downtime), or first "
+        f"./invoke rollback --profile {ctx.profile.name}",
+    )
+
+
 def serve(ctx: Context, wanted: DesiredFleet) -> Service:
     """Hosts, then data where users already rely on it, then configuration, then real completions in a row."""
     from inferlift import provision
 
     _affordable(ctx, wanted)
+    if moved(ctx.ledger):
+        _consented(ctx, wanted)
     ctx.ledger.set_document("floors", wanted.floors)
     fleet = ctx.step(
         "provision",

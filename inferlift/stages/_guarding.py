@@ -41,8 +41,9 @@ def ensure(ctx: Context, world: World) -> Guarded:
     for name, reference in (("key", key), ("webhook", hook)):
         if reference is not None:
             secrets[name], references[f"guard_{name}"] = f"guard_{name}", reference
+    zone = ctx.profile.switch.dns.zone or "" if ctx.profile.switch.dns else world.zone
     files = guard.render(
-        world.contract.name, ctx.profile.switch.dns.zone or "" if ctx.profile.switch.dns else world.zone,
+        world.contract.name, zone,
         world.address, service.endpoint.address, ctx.owner, backend,
         _gates(ctx), prometheus="https://127.0.0.1:9090", prometheus_user=service.monitor_user,
         prometheus_password_file=f"{FOLDER}/prometheus-password", prometheus_ca="/etc/inferlift/tls/ca.pem",
@@ -70,7 +71,7 @@ def ensure(ctx: Context, world: World) -> Guarded:
     done = configure.apply(
         service.fleet.hosts, "guard.yml", variables, references, ctx.path("fleet"), ctx.say, limit=[monitor.name]
     )
-    narrowed = guard.narrowing(backend.kind, world.contract.name, world.zone, zone_id=backend.zone_id)
+    narrowed = guard.narrowing(backend.kind, world.contract.name, zone, zone_id=backend.zone_id)
     return Guarded(open=narrowed["open"], configured=done)
 
 

@@ -44,6 +44,8 @@ class ScaleStage(Stage):
         return [
             f"raise the fleet to {n} model hosts",
             f"{ctx.profile.requests.in_flight_peak} requests in flight at once, twice; then one replica is killed",
+            "no host beyond these is needed later: another size of host is made in place, held for an approval once "
+            "users are there",
         ]
 
     def run(self, ctx: Context) -> Scaled:

@@ -90,7 +90,7 @@ class SwitchStage(Stage):
         ctx.ledger.drop_document("waiting")
         cutover = Cutover(
             name=world.contract.name, old=world.address, new=service.endpoint.address,
-            ttl_before_s=world.ttl_s, ttl_s=ctx.profile.switch.ttl_s, steps=_kept_steps(ctx), parity=parity.cases,
+            ttl_before_s=outcome.ttl_before_s, ttl_s=outcome.ttl_s, steps=_kept_steps(ctx), parity=parity.cases,
             rehearsed_rollback_s=outcome.rehearsed_rollback_s,
             users=_users.counts(ctx, world, service.endpoint.address, "switch", since_run=attempt),
             rolled_back=outcome.rolled_back, rollback_s=outcome.rollback_s, why=outcome.why,

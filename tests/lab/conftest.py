@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 from configured_site import site  # noqa: F401  (a fixture)
+from dns_sides import found  # noqa: F401  (a fixture)
 
 from inferlift import migration, place, process, provision, toolchain
 from inferlift.artifacts import Artifact

@@ -1,6 +1,6 @@
 """The switch on a real authority (PowerDNS) and a real caching resolver (unbound), asked without pause meanwhile.
 
-Run as a program this file is the switch that the kill test kills: see `drive`.
+Killed at every boundary: test_dns_bench.py.
 """
 
 from __future__ import annotations
@@ -9,9 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
-import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -26,10 +24,9 @@ import requests
 
 from inferlift import profile
 from inferlift.artifacts import Figure, Gate
-from inferlift.dns import answers, settle, verify
+from inferlift.dns import answers, verify
 from inferlift.dns.backend import Desired
 from inferlift.dns.powerdns import PowerDns
-from inferlift.dns.record import shares
 from inferlift.dns.switch import Switch
 from inferlift.errors import Refusal, Retryable
 
@@ -45,7 +42,6 @@ API = f"http://{AUTHORITY}:8081"
 ZONE, NAME, OWNER = "demo.test.", "ai.demo.test", "lab-test"
 KEY = "lab-test-key-27c0"
 OLD_TTL = 3
-BOUNDARIES = ("before the intent", "before the write", "after the write", "before the outcome")
 
 PDNS = f"""launch=gsqlite3
 gsqlite3-database=/var/lib/powerdns/t.sqlite3
@@ -286,52 +282,6 @@ def test_failing_gates_roll_back_by_themselves(zone: None) -> None:
     assert set(answers.resolver_answers(RESOLVER, NAME)[0]) == {OLD}
 
 
-def test_killed_at_every_boundary_and_inside_every_write(zone: None, tmp_path: Path) -> None:
-    """Forward and back, killed again and again, until each action was killed once at each of its four boundaries.
-
-    Two rounds: an action that happens once and was written is not repeated after its kill.
-    """
-    book, before = tmp_path / "book.json", others()
-    book.write_text(json.dumps({"hit": [], "pending": []}))
-    actions = ("lower_ttl", "make_weighted", "rehearse", "set_weight", "finish", "roll_back", "restore")
-    wanted = {(a, b) for a in actions for b in BOUNDARIES}
-    hit: set[tuple[str, str]] = set()
-    rounds = 0
-    with Users(every_s=0.03) as users:
-        while hit != wanted and rounds < 3:
-            rounds += 1
-            for direction, stands in (("forward", {NEW: 1.0}), ("back", {OLD: 1.0})):
-                killed_until_done(book, direction, f"run-{rounds}")
-                assert shares(backend().read(NAME).weights) == stands
-            hit = {(a, b) for a, b in json.loads(book.read_text())["hit"]}
-            assert backend().read(NAME).journal is None
-    print(
-        f"{len(hit)} kills in {rounds} rounds: {sorted(hit)}; {sum(users.seen.values())} answers, {users.empty} empty"
-    )
-    assert hit == wanted
-    assert (users.empty, users.errors) == (0, [])
-    assert others() == before
-
-
-def killed_until_done(book: Path, direction: str, run: str) -> None:
-    """Start the same command again after each kill, as an operator would; unknown intents are settled first."""
-    for _ in range(40):
-        record = json.loads(book.read_text())
-        for planned in record["pending"]:
-            assert settle(backend().read(NAME), planned) in ("done", "absent")
-        book.write_text(json.dumps({**record, "pending": []}))
-        done = subprocess.run(
-            [sys.executable, __file__, str(book), direction, run],
-            capture_output=True, text=True, timeout=90, cwd=ROOT, check=False,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        assert answers.authority_share(AUTHORITY, NAME, 20).empty == 0
-        if done.returncode == 0:
-            return
-        assert done.returncode == -signal.SIGKILL, done.stdout + done.stderr
-    pytest.fail("the switch did not end")
-
-
 def test_someone_elses_weight_is_found_and_named_by_the_quick_check(zone: None) -> None:
     switch(steps=(100,)).run()
     expected = {NEW: 100}
@@ -399,54 +349,3 @@ def test_an_api_that_is_down_is_unknown_not_empty(zone: None) -> None:
     finally:
         podman("exec", host, "systemctl", "start", "pdns")
         assert answers.wait_visible(api_answers, timeout_s=20) is not None
-
-
-def drive(book: Path, direction: str, run: str) -> None:
-    """A switch, or a roll-back and restore, that kills itself once at every boundary of every action.
-
-    `book` remembers over kills.
-    """
-    record: dict[str, list[Any]] = json.loads(book.read_text())
-    action_now = ""
-
-    def boundary(where: str) -> None:
-        if [action_now, where] not in record["hit"]:
-            record["hit"].append([action_now, where])
-            book.write_text(json.dumps(record))
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    @contextlib.contextmanager
-    def intent(action: str, subject: str, before: dict[str, Any], planned: dict[str, Any]) -> Iterator[None]:
-        nonlocal action_now
-        action_now = action
-        boundary("before the intent")
-        record["pending"].append(planned)
-        book.write_text(json.dumps(record))
-        yield
-        boundary("before the outcome")
-        record["pending"].remove(planned)
-        book.write_text(json.dumps(record))
-
-    send = requests.Session.send
-
-    def send_or_die(session: requests.Session, request: Any, **named: Any) -> Any:
-        """Inside the write: just before the PATCH leaves, and when the server has it but nobody here knows."""
-        if request.method != "PATCH":
-            return send(session, request, **named)
-        boundary("before the write")
-        answer = send(session, request, **named)
-        boundary("after the write")
-        return answer
-
-    requests.Session.send = send_or_die  # type: ignore[method-assign]
-    os.environ["LAB_DNS_KEY"] = KEY
-    driven = switch(run, steps=(100,), on_intent=intent)
-    if direction == "forward":
-        assert not driven.run().rolled_back
-    else:
-        driven.rollback()
-        driven.restore()
-
-
-if __name__ == "__main__":
-    drive(Path(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,7 +16,8 @@ import pytest
 from conftest import Lab, tools
 
 from inferlift import migration, process, provision, ssh
-from inferlift.artifacts import Cutover, Evidence, Measurement, Scaled, Service, World
+from inferlift.artifacts import Cutover, Evidence, Measurement, Scaled, Service, SwitchStep, World
+from inferlift.dns import shadow
 from inferlift.ledger import reading
 from inferlift.load import probe
 from inferlift.load.target import Target
@@ -122,6 +124,15 @@ def test_a_weight_changed_by_someone_else_is_named_and_held(moved: Lab) -> None:
         "records": [{"disabled": False, "content": script}],
     }  # fmt: skip
     _patch(world, rrset)
+    monitor = service_of(moved).fleet.by_role("monitor")[0]
+    ssh.run(monitor, "cp -p /etc/prometheus/prometheus.yml /root/; echo '# by hand' >>/etc/prometheus/prometheus.yml")
+    drifted = moved.invoke("status", "--drift")
+    ssh.run(monitor, "mv /root/prometheus.yml /etc/prometheus/")
+    assert drifted.returncode == 0, drifted.stderr[-3000:]
+    assert re.search(r"hosts +as it was left: Pulumi", drifted.stdout)
+    assert re.search(r"configuration +DRIFT: Ansible would change 1 things on monitor-1", drifted.stdout)
+    assert re.search(r"DNS +DRIFT: .*changed by someone else", drifted.stdout)
+    assert drifted.stdout.count("configuration") == 1
     done = moved.invoke("deploy")
     assert done.returncode == 3, done.stderr[-3000:]
     assert "changed by someone else" in done.stderr
@@ -141,6 +152,38 @@ def test_rollback_takes_users_back_and_deploy_holds_until_told_otherwise(moved: 
     assert "taken back" in held.stderr
 
 
+def test_the_old_nginx_mirrors_live_requests_and_the_first_look_compares_both_answers(moved: Lab) -> None:
+    """The snippet as it is printed, put into the origin's own nginx by hand. What it wrote is judged by the next
+    switch, below; the mirror itself is out again by then."""
+    world, shadowed = moved.artifact("world", World), moved.place.profile.switch.min_samples + 4
+    told = moved.invoke("switch", "--shadow", "100", "--ca", "/root/users-ca.pem")
+    assert told.returncode == 0, told.stderr
+    http, server, location = (part.partition("\n")[2] for part in told.stdout.split("# --- into ")[1:])
+    ssh.run(world.origin, f"cat >/root/users-ca.pem <<'END'\n{Path(str(world.contract.ca)).read_text()}END")
+    edit = (
+        "import pathlib, sys\n"
+        "path = pathlib.Path('/etc/nginx/nginx.conf')\ntext = path.read_text()\n"
+        "pathlib.Path('/root/nginx.before').write_text(text)\n"
+        "for after, part in zip(('location = ', 'server {', 'http {'), sys.argv[1:]):\n"
+        "    head, found, rest = text.partition(after)\n"
+        "    line, end, rest = rest.partition('\\n')\n"
+        "    text = head + found + line + end + part + rest\n"
+        "path.write_text(text)\n"
+    )
+    ssh.run(world.origin, " ".join(map(shlex.quote, ["python3", "-c", edit, location, server, http])))
+    target = _as_an_old_app(world)
+    try:
+        ssh.run(world.origin, "nginx -t -q && systemctl reload nginx")
+        with ThreadPoolExecutor(3) as pool:
+            assert all(c.ok for c in pool.map(lambda _: probe.once(target, timeout_s=30), range(shadowed)))
+    finally:
+        ssh.run(world.origin, "cp /root/nginx.before /etc/nginx/nginx.conf; systemctl reload nginx")
+    compared = shadow.compare(ssh.run(world.origin, f"cat {shadow.LOG}").stdout.splitlines())
+    print(compared)
+    assert compared.pairs >= moved.place.profile.switch.min_samples
+    assert (compared.worse, compared.differing) == (0, ())
+
+
 def test_the_guard_takes_users_back_when_the_operators_process_is_gone(moved: Lab) -> None:
     """Killed with users half-way, then a new side that fails: nobody but the guard is there. The next deploy holds,
     and the switch by name, which is next, goes on."""
@@ -150,6 +193,11 @@ def test_the_guard_takes_users_back_when_the_operators_process_is_gone(moved: La
     _wait(lambda: 10 <= _weights(world).get(new, 0) < 100 or run.poll() is not None, 120)
     run.kill()
     run.wait(30)
+    with reading(moved.place.folder) as ledger:
+        assert ledger is not None
+        first = SwitchStep.model_validate(ledger.document("switch_steps")["steps"][0])
+    assert {"shadow answers", "shadow P95"} <= {g.name for g in first.gates}
+    ssh.run(world.origin, f"rm {shadow.LOG}; systemctl reload nginx")
     assert 10 <= _weights(world)[new] < 100
     models = service.fleet.by_role("model")
     for host in models:
@@ -215,11 +263,7 @@ def test_no_secret_is_in_any_log_state_artifact_process_list_or_report(moved: La
 
 def test_the_old_side_is_taken_away_only_when_it_is_quiet_and_the_way_back_starts_it_again(moved: Lab) -> None:
     world = moved.artifact("world", World)
-    stubborn = Target(
-        name=world.contract.name, address=world.origin.address, ca=world.contract.ca,
-        route=world.contract.routes[0].path, key_header=world.contract.key_header, key=world.contract.key,
-        extra_headers={"User-Agent": "old-app/1.0"},
-    )  # fmt: skip
+    stubborn = _as_an_old_app(world)
     with ThreadPoolExecutor(1) as pool:  # it asks on and on, so that it is seen whenever the log is read
         stop = threading.Event()
         asking = pool.submit(
@@ -265,6 +309,14 @@ def test_lab_down_removes_the_old_world(moved: Lab) -> None:
     assert moved.invoke("lab", "down").returncode == 0
     assert moved.hosts("world") == []
     assert provision.read_world(f"{moved.place.owner}/world", moved.place.folder, tools()) is None
+
+
+def _as_an_old_app(world: World) -> Target:
+    return Target(
+        name=world.contract.name, address=world.origin.address, ca=world.contract.ca,
+        route=world.contract.routes[0].path, key_header=world.contract.key_header, key=world.contract.key,
+        extra_headers={"User-Agent": "old-app/1.0"},
+    )  # fmt: skip
 
 
 def _patch(world: World, rrset: dict[str, object]) -> None:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from inferlift import provision
 from inferlift.configure import gateway as gateway_api
-from inferlift.errors import CheckFailed
+from inferlift.errors import CheckFailed, Held
+from inferlift.provision.models import Drift
 from inferlift.stages import _fleet
 
 HOSTS = {
@@ -53,3 +55,33 @@ def test_a_host_that_could_not_be_drained_is_not_left_drained(told: list[str], m
     with pytest.raises(CheckFailed):
         _fleet.configure_under_users(CTX, FLEET)
     assert told[-1] == "undrain model-2"
+
+
+def would(monkeypatch: pytest.MonkeyPatch, *anew: str, overruled: str = "") -> Any:
+    """Pulumi's preview, a stand-in here, would make these hosts anew; one more is gone."""
+    drifts = [Drift(resource=f"host {name}", change="changed") for name in anew]
+    drifts.append(Drift(resource="host model-9", change="gone"))
+    fleet = SimpleNamespace(hosts=FLEET.hosts, by_role=FLEET.by_role, generation="abcdef0123")
+    monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=fleet))
+    monkeypatch.setitem(provision.__dict__, "drift_fleet", lambda *given: drifts)
+    return SimpleNamespace(
+        folder=None, tools=lambda: None, stage="scale", profile=SimpleNamespace(name="p"),
+        overruled=lambda stage, why: why == overruled,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("anew", "left"),
+    [(("model-2",), 1), (("model-1", "model-2"), 0), (("gateway-1",), 0), (("gateway-1", "model-1"), 0)],
+)
+def test_hosts_are_made_anew_in_place_only_when_somebody_takes_the_downtime(monkeypatch, anew, left) -> None:
+    with pytest.raises(Held, match="made anew in their place") as held:
+        _fleet._consented(would(monkeypatch, *anew), FLEET)
+    assert held.value.why == f"{', '.join(anew)} of fleet abcdef01: {left} of 2 replicas answer meanwhile"
+    _fleet._consented(would(monkeypatch, *anew, overruled=held.value.why), FLEET)
+    with pytest.raises(Held):  # another fleet, another approval
+        _fleet._consented(would(monkeypatch, *anew, overruled=held.value.why.replace("abcdef01", "99999999")), FLEET)
+
+
+def test_a_host_that_is_gone_is_made_again_without_asking(monkeypatch) -> None:
+    _fleet._consented(would(monkeypatch), FLEET)
