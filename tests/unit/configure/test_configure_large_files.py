@@ -58,7 +58,9 @@ def test_what_lacks_is_sent_whole_and_once(given: dict[str, Any], tmp_path: Path
     first.folder = tmp_path / "own"
     first.folder.mkdir()
     assert first.run()["changed"]
-    assert {p.name: p.read_text() for p in (tmp_path / "host").iterdir()} == {n: n * 100 for n in ("one-1.0", "two-2.0")}
+    assert {p.name: p.read_text() for p in (tmp_path / "host").iterdir()} == {
+        n: n * 100 for n in ("one-1.0", "two-2.0")
+    }
     again = Here(given)
     assert (again.run(), again.calls) == ({"changed": False, "sent": []}, 1)
 
