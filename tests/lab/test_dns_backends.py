@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +30,10 @@ from inferlift.dns.backend import Desired
 from inferlift.dns.eyes import Net
 from inferlift.dns.gateway import Gateway
 from inferlift.dns.gating import MetricGate
+from inferlift.dns.proof import Proof, prover
 from inferlift.dns.record import Journal, RecordState, shares
 from inferlift.dns.rfc2136 import Rfc2136
+from inferlift.dns.settings import backend
 from inferlift.dns.standalone import GateSource, back, standalone
 from inferlift.dns.switch import Switch
 from inferlift.errors import CheckFailed, Refusal, Retryable
@@ -40,7 +43,8 @@ pytestmark = pytest.mark.lab
 
 ZONE, NAME, OWNER = "demo.test.", "ai.demo.test", "lab-test"
 OLD, NEW, AUTHORITY = "127.0.42.10", "127.0.42.20", "127.0.0.1"
-NAMES = ["ai", "_inferlift.ai"]
+NAMES = ["ai", "_inferlift.ai", "_acme-challenge.ai"]
+PROOF_AT = f"_acme-challenge.{NAME}"
 
 
 @pytest.fixture(scope="module")
@@ -302,6 +306,30 @@ def pdns(found: loopback.Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with loopback.powerdns(found, tmp_path / "pdns", ZONE, [("ai.demo.test", "A", 2, OLD)]) as server:
         monkeypatch.setenv("DNS_KEY", server.secret)
         yield server
+
+
+@pytest.mark.parametrize("kind", ["rfc2136", "powerdns"])
+def test_a_proof_is_answered_beside_another_and_gone_alone(
+    kind: str, found: loopback.Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {"kind": kind, "zone": ZONE, "key": "env:PROOF_KEY"}
+    with contextlib.ExitStack() as stack:
+        if kind == "powerdns":
+            at = stack.enter_context(loopback.powerdns(found, tmp_path / "dns", ZONE, [(NAME, "A", 2, OLD)]))
+            given |= {"url": f"http://{AUTHORITY}:{at.api}"}
+        else:
+            at = stack.enter_context(loopback.knot(found, tmp_path / "dns", ZONE, [f"ai 2 A {OLD}"], names=NAMES))
+            given |= {"server": AUTHORITY, "port": at.port, "key_name": "inferlift"}
+        monkeypatch.setenv("PROOF_KEY", at.secret)
+        ask = partial(answers.texts_at, port=at.port)
+        made = backend(given, names=(NAME,), addresses=(), owner=OWNER, run="r")
+        proof = Proof(prover(made), (AUTHORITY,), print, ask)
+        for value in ("first", "second", "second"):
+            proof.publish(PROOF_AT, value)
+        assert sorted(ask(AUTHORITY, PROOF_AT)) == ["first", "second"]
+        for value, left in (("first", ("second",)), ("second", ())):
+            proof.withdraw(PROOF_AT, value)
+            assert ask(AUTHORITY, PROOF_AT) == left
 
 
 def test_the_switch_alone_with_a_url_and_a_command(pdns: loopback.Server, tmp_path: Path) -> None:
