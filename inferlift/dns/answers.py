@@ -85,14 +85,19 @@ def resolver_answers(
 
 def journal_at(address: str, name: str, *, port: int = 53, timeout_s: float = 2.0) -> Journal | None:
     """The journal as an authoritative server answers it: shows which write it has. None when there is none."""
-    query = dns.message.make_query(journal_name(name), "TXT", use_edns=0, payload=1232)
-    query.flags &= ~dns.flags.RD
-    answer = _ask(address, query, port, timeout_s)
-    texts = tuple(b"".join(r.strings).decode() for s in answer.answer if s.rdtype == dns.rdatatype.TXT for r in s)
+    found = texts_at(address, journal_name(name), port=port, timeout_s=timeout_s)
     try:
-        return decode(texts) if texts else None
+        return decode(found) if found else None
     except ValueError:
         return None
+
+
+def texts_at(address: str, name: str, *, port: int = 53, timeout_s: float = 2.0) -> tuple[str, ...]:
+    """TXT values as an authoritative server answers them. Raises Retryable."""
+    query = dns.message.make_query(fqdn(name), "TXT", use_edns=0, payload=1232)
+    query.flags &= ~dns.flags.RD
+    answer = _ask(address, query, port, timeout_s)
+    return tuple(b"".join(r.strings).decode() for s in answer.answer if s.rdtype == dns.rdatatype.TXT for r in s)
 
 
 def serial(address: str, zone: str, *, port: int = 53, timeout_s: float = 2.0) -> int:

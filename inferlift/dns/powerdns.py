@@ -13,7 +13,7 @@ from urllib.parse import quote
 import requests
 
 from inferlift import secret
-from inferlift.dns import guards, octo
+from inferlift.dns import guards, octo, proof
 from inferlift.dns.backend import Change, Desired, inverse_of, text_of
 from inferlift.dns.record import (
     STEERING,
@@ -24,6 +24,7 @@ from inferlift.dns.record import (
     encode,
     fqdn,
     journal_name,
+    quoted,
     text_value,
 )
 from inferlift.errors import CheckFailed, DeclarationError, Refusal, Retryable, Uncertain
@@ -125,6 +126,17 @@ class PowerDns:
             )
         return state
 
+    def prove(self, name: str, value: str, *, there: bool) -> None:
+        """One value of the TXT record at `name` comes or goes; others of that name stay. Raises as `read` does."""
+        at = fqdn(name)
+        found = [r for r in self._zone(at)["rrsets"] if (r["name"], r["type"]) == (at, "TXT")]
+        texts = {text_value(row["content"]) for rrset in found for row in rrset["records"]}
+        texts = texts | {value} if there else texts - {value}
+        rrset: dict[str, Any] = {"name": at, "type": "TXT", "changetype": "REPLACE" if texts else "DELETE"}
+        rows = [{"content": quoted(text), "disabled": False} for text in sorted(texts)]
+        rrset |= {"ttl": proof.TTL_S, "records": rows} if texts else {}
+        self._call("PATCH", f"zones/{self._zone_path}", {}, {"rrsets": [rrset]})
+
     def _rrsets(self, name: str) -> list[dict[str, Any]]:
         """The API's RRsets that decide the name's answer, and its journal, both as of one serial of the zone."""
         at, journal_at = fqdn(name), journal_name(name)
@@ -165,11 +177,16 @@ class PowerDns:
         return quote(self.zone, safe="").replace("%", "=")  # PowerDNS' own escaping
 
     def _get(self, path: str, params: dict[str, str]) -> Any:
+        return self._call("GET", path, params)
+
+    def _call(self, method: str, path: str, params: dict[str, str], body: Any = None) -> Any:
         api = self._api
         try:
-            answer = self._session.get(
+            answer = self._session.request(
+                method,
                 f"{api.url}/api/v1/servers/{api.server}/{path}",
                 params=params,
+                json=body,
                 headers={"X-API-Key": secret.resolve(self._key)},
                 timeout=api.timeout_s,
                 verify=True if api.ca is None else api.ca,
@@ -183,8 +200,8 @@ class PowerDns:
         if answer.status_code in (404, 422):
             raise Refusal(f"the DNS API at {api.url} has no zone {self.zone}", why=_error_text(answer))
         try:
-            if answer.status_code == 200:
-                return answer.json()
+            if answer.status_code in (200, 204):
+                return answer.json() if answer.content else None
         except ValueError:
             pass
         raise Retryable(f"the DNS API at {api.url} gave no usable answer", why=f"status {answer.status_code}")

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from inferlift import secret
-from inferlift.dns import guards
+from inferlift.dns import guards, proof
 from inferlift.dns.backend import Change, Desired, inverse_of, text_of
 from inferlift.dns.record import RecordState, RRset, describe, difference, encode, fqdn, journal_name
 from inferlift.errors import CheckFailed, DeclarationError, Refusal, Retryable, Uncertain
@@ -120,6 +120,23 @@ class Rfc2136:
                 next_command=guards.LOOK,
             )
         return state
+
+    def prove(self, name: str, value: str, *, there: bool) -> None:
+        """One value of the TXT record at `name` comes or goes; others of that name stay. Raises as `apply` does."""
+        import dns.update
+
+        update = dns.update.UpdateMessage(self.zone)
+        (update.add if there else update.delete)(fqdn(name), *([proof.TTL_S] if there else []), _texts((value,))[0])
+        try:
+            rcode = self._send(update)
+        except (OSError, EOFError) as error:
+            raise Retryable(f"{self._server} broke off during a DNS UPDATE", why=type(error).__name__) from None
+        if rcode != "NOERROR":
+            raise CheckFailed(
+                f"{self._server} refused the update of {name} ({rcode})",
+                why=f"the policy of the key {self._key_name} does not allow it, or this server is not the primary",
+                next_command=f"allow the key to update TXT at {name} (docs/switch.md)",
+            )
 
     def message(self, change: Change, found: dict[tuple[str, str], RRset]) -> dns.update.UpdateMessage:
         """The UPDATE, unsigned: done only while the zone holds exactly `found` for this name and its journal."""

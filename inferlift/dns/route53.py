@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from inferlift.dns import guards
+from inferlift.dns import guards, proof
 from inferlift.dns.backend import Change, Desired, inverse_of, text_of
 from inferlift.dns.record import (
     STEERING,
@@ -149,6 +149,25 @@ class Route53:
                 next_command=guards.LOOK,
             )
         return state
+
+    def prove(self, name: str, value: str, *, there: bool) -> None:
+        """One value of the TXT record at `name` comes or goes; others of that name stay. Raises as `apply` does."""
+        at, wanted = fqdn(name), {"Value": quoted(value)}
+        present = next((r for r in self._at(at) if r["Type"] == "TXT"), None)
+        before = present["ResourceRecords"] if present else []
+        if (wanted in before) == there:
+            return
+        rows = [*before, wanted] if there else [row for row in before if row != wanted]
+        after = {"Name": at, "Type": "TXT", "TTL": proof.TTL_S, "ResourceRecords": rows}
+        changes = [{"Action": "DELETE", "ResourceRecordSet": present}] if present else []
+        changes += [{"Action": "CREATE", "ResourceRecordSet": after}] if rows else []
+        batch = {"Comment": "inferlift: proof that the name is ours", "Changes": changes}
+        code, message, answer = self._call("change_resource_record_sets", HostedZoneId=self.zone_id, ChangeBatch=batch)
+        if code == "unknown" or code in BUSY:
+            raise Retryable(f"Route 53 does not take the TXT record {name}", why=message or code)
+        if code:
+            raise CheckFailed(f"Route 53 refused the TXT record {name} ({code})", why=message[:300])
+        self._await_insync(answer["ChangeInfo"]["Id"])
 
     def _wanted(self, name: str, desired: Desired) -> list[Record]:
         """Record sets in a fixed order: the addresses, then the journal."""

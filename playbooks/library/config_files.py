@@ -1,5 +1,9 @@
 #!/usr/bin/python3
-"""All files of one role in one call: written whole or not at all, checked before they replace anything."""
+"""All files of one role in one call: written whole or not at all, checked before they replace anything.
+
+With them what they belong to: system accounts, and packages that are to stay at their versions. One call to a host
+costs more than what is done in it.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,8 @@ description:
   - The manifest, C(/etc/inferlift/ROLE.json), lets a validator notice any later change. The digest returned covers
     paths, owners, modes and contents; of secret files it covers all but the content.
   - Files of the earlier manifest that are no longer listed are removed.
+  - Accounts and holds that were made here are kept in the manifest, so that they can be taken away again; those that
+    somebody else had made are left as they are.
 options:
   role:
     description: Name of the role; names the manifest.
@@ -33,11 +39,43 @@ options:
     default: {}
   kept:
     description:
-      - Lists of what the role has put on the host besides files (C(packages), C(folders), C(users), C(groups)). Each
-        is joined with what the earlier manifest says, so that it can be taken away again; the digest leaves it out.
+      - Lists of what the role has put on the host besides files (C(packages), C(folders), C(held)). Each is joined with
+        what the earlier manifest says, so that it can be taken away again; the digest leaves it out.
       - C(made) names folders that the role makes where there are none; those that are there already are not kept.
     type: dict
     default: {}
+  groups:
+    description: System groups; C(gid) where another system counts on the number.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name.
+        type: str
+        required: true
+      gid:
+        description: Number.
+        type: int
+  users:
+    description: System users without a login, each with a group of its name.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name.
+        type: str
+        required: true
+      home:
+        description: Home directory; it is not made.
+        type: path
+        default: /nonexistent
+  hold:
+    description: Packages to put on hold.
+    type: list
+    elements: str
+    default: []
   files:
     description: The files.
     type: list
@@ -101,6 +139,22 @@ def main():
             "role": {"type": "str", "required": True},
             "facts": {"type": "dict", "default": {}},
             "kept": {"type": "dict", "default": {}},
+            "groups": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {"name": {"type": "str", "required": True}, "gid": {"type": "int"}},
+            },
+            "users": {
+                "type": "list",
+                "elements": "dict",
+                "default": [],
+                "options": {
+                    "name": {"type": "str", "required": True},
+                    "home": {"type": "path", "default": "/nonexistent"},
+                },
+            },
+            "hold": {"type": "list", "elements": "str", "default": []},
             "files": {
                 "type": "list",
                 "elements": "dict",
@@ -120,28 +174,62 @@ def main():
         },
         supports_check_mode=True,
     )
-    role, files = module.params["role"], module.params["files"]
-    changed, manifest, diffs, made = [], {}, [], []
+    role, files, before = module.params["role"], module.params["files"], earlier(module.params["role"])
+    manifest = {entry["path"]: row_of(entry) for entry in files}
+    new = new_accounts(module.params["groups"], module.params["users"])
+    given = {kind: [row["name"] for row in rows] for kind, rows in new.items() if rows}
+    given |= {"held": module.params["hold"]} if module.params["hold"] else {}
+    made = [folder for folder in module.params["kept"].pop("made", []) if not Path(folder).exists()]
+    made += new_folders(files)
+    before.get("kept", {}).pop("begun", None)
+    kept = joined(before.get("kept", {}), joined(module.params["kept"], given | ({"made": made} if made else {})))
+    begin(module, role, before, kept, [entry["path"] for entry in files if not Path(entry["path"]).exists()])
+    make_accounts(module, new)
+    if module.params["hold"]:
+        do(module, ["apt-mark", "hold", *module.params["hold"]])
+    changed, diffs = [f"{kind}: {name}" for kind, names in given.items() for name in names], []
     for entry in files:
-        data = (entry["secret"] if entry["content"] is None else entry["content"]).encode()
-        if put(module, entry, data, made):
+        if put(module, entry, data_of(entry)):
             changed.append(entry["path"])
             if entry["content"] is not None:
                 diffs.append({"before_header": entry["path"], "before": "", "after": entry["content"]})
-        manifest[entry["path"]] = {
-            "sha256": hashlib.sha256(data).hexdigest(),
-            "mode": entry["mode"],
-            "owner": entry["owner"],
-            "group": entry["group"],
-            "secret": entry["content"] is None,
-        }
-    changed += remove_old(module, role, manifest)
+    changed += remove_old(module, before.get("files", {}), manifest)
     digest = digest_of(manifest, module.params["facts"])
-    made += [folder for folder in module.params["kept"].pop("made", []) if not Path(folder).exists()]
-    kept = joined(earlier(role).get("kept", {}), {**module.params["kept"], **({"made": made} if made else {})})
-    record = json.dumps(
-        {"digest": digest, "facts": module.params["facts"], "files": manifest, "kept": kept}, indent=1, sort_keys=True
-    )
+    whole = {"digest": digest, "facts": module.params["facts"], "files": manifest, "kept": kept}
+    if record(module, role, whole) and before != whole:
+        changed.append(str(MANIFESTS / f"{role}.json"))
+    module.exit_json(changed=bool(changed), changed_paths=changed, diff=diffs, inferlift_digests={role: digest})
+
+
+def begin(module, role, before, kept, paths):
+    """What will be new is told before it is made, so that what a kill leaves can be taken away again."""
+    if paths or kept != before.get("kept", {}):
+        told = {"digest": "", "facts": module.params["facts"], "files": {}, **before}
+        record(module, role, {**told, "kept": joined(kept, {"begun": paths})})
+
+
+def row_of(entry):
+    return {
+        "sha256": hashlib.sha256(data_of(entry)).hexdigest(),
+        "mode": entry["mode"],
+        "owner": entry["owner"],
+        "group": entry["group"],
+        "secret": entry["content"] is None,
+    }
+
+
+def data_of(entry):
+    return (entry["secret"] if entry["content"] is None else entry["content"]).encode()
+
+
+def new_folders(files):
+    """Folders that will be made for the files."""
+    parents = {folder for entry in files for folder in Path(entry["path"]).parents}
+    return sorted(str(folder) for folder in parents if not folder.exists())
+
+
+def record(module, role, told):
+    """Write the manifest; True when it was another one."""
     place = {
         "path": str(MANIFESTS / f"{role}.json"),
         "mode": "0600",
@@ -149,25 +237,60 @@ def main():
         "group": "root",
         "validate": None,
     }
-    if put(module, place, record.encode()):
-        changed.append(place["path"])
-    module.exit_json(changed=bool(changed), changed_paths=changed, diff=diffs, inferlift_digests={role: digest})
+    return put(module, place, json.dumps(told, indent=1, sort_keys=True).encode())
 
 
-def put(module, entry, data, made=None):
-    """Make the file so; True when anything had to be changed. Folders that were made for it are told in `made`."""
+def new_accounts(groups, users):
+    """Those that are not there yet."""
+    return {
+        "groups": [row for row in groups if not known(grp.getgrnam, row["name"])],
+        "users": [row for row in users if not known(pwd.getpwnam, row["name"])],
+    }
+
+
+def make_accounts(module, new):
+    for row in new["groups"]:
+        number = ["--gid", str(row["gid"])] if row["gid"] is not None else []
+        do(module, ["groupadd", "--system", *number, row["name"]])
+    for row in new["users"]:
+        own = ["--gid", row["name"]] if known(grp.getgrnam, row["name"]) else ["--user-group"]
+        home = ["--no-create-home", "--home-dir", row["home"], "--shell", "/usr/sbin/nologin"]
+        do(module, ["useradd", "--system", *own, *home, row["name"]])
+
+
+def do(module, command):
+    if module.check_mode:
+        return
+    status, out, err = module.run_command(command)
+    if status:
+        module.fail_json(msg=f"{' '.join(command)}: {(err or out).strip()[-600:]}")
+
+
+def known(ask, name):
+    try:
+        ask(name)
+    except KeyError:
+        return False
+    return True
+
+
+def differs(module, entry, data):
     path = Path(entry["path"])
-    same = path.is_file() and not path.is_symlink() and path.read_bytes() == data
-    uid, gid = owner_of(module, entry)
-    mode = int(entry["mode"], 8)
-    if same:
-        now = path.stat()
-        if (now.st_uid, now.st_gid, now.st_mode & 0o7777) == (uid, gid, mode):
-            return False
+    if not path.is_file() or path.is_symlink() or path.read_bytes() != data:
+        return True
+    now = path.stat()
+    return (now.st_uid, now.st_gid, now.st_mode & 0o7777) != (*owner_of(module, entry), int(entry["mode"], 8))
+
+
+def put(module, entry, data):
+    """Make the file so; True when anything had to be changed."""
+    path = Path(entry["path"])
+    if not differs(module, entry, data):
+        return False
     if module.check_mode:
         return True
-    if made is not None:
-        made += [str(folder) for folder in (path.parent, *path.parent.parents) if not folder.exists()]
+    uid, gid = owner_of(module, entry)
+    mode = int(entry["mode"], 8)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".inferlift-")
     try:
@@ -209,8 +332,7 @@ def joined(before, now):
     return {kind: sorted({*before.get(kind, []), *now.get(kind, [])}) for kind in {*before, *now}}
 
 
-def remove_old(module, role, manifest):
-    before = earlier(role).get("files", {})
+def remove_old(module, before, manifest):
     gone = [path for path in before if path not in manifest and Path(path).exists()]
     if not module.check_mode:
         for path in gone:

@@ -46,6 +46,11 @@ options:
     type: list
     elements: str
     default: []
+  validator:
+    description: The role's validator and its arguments, run once the services do; the module fails where it says no.
+    type: list
+    elements: str
+    default: []
 author:
   - inferlift
 """
@@ -87,12 +92,15 @@ def main():
                 },
             },
             "masked": {"type": "list", "elements": "str", "default": []},
+            "validator": {"type": "list", "elements": "str", "default": []},
         },
         supports_check_mode=True,
     )
     host = Host(module)
     host.mask(module.params["masked"])
     host.run(module.params["services"])
+    if module.params["validator"] and not module.check_mode:
+        host.validate(module.params["validator"])
     module.exit_json(changed=bool(host.actions), actions=host.actions)
 
 
@@ -137,6 +145,11 @@ class Host:
             if not self.module.check_mode:
                 STAMPS.mkdir(parents=True, exist_ok=True)
                 self.stamp(service).write_text(f"{units} {others}", encoding="utf-8")
+
+    def validate(self, command):
+        status, out, err = self.module.run_command(command)
+        if status:  # its answer names each check that said no
+            self.module.fail_json(msg=f"{Path(command[0]).name} says no", stdout=out, stderr=err, actions=self.actions)
 
     def reload(self):
         """Reading units again takes the GPUs from running containers: those end before it, and are started after it."""

@@ -93,7 +93,8 @@ class Host:
                 folder.rmdir()
 
     def files(self):
-        paths = [Path(path) for path in self.record["files"]]
+        # `begun`: of a run that was killed while it wrote them
+        paths = [Path(path) for path in (*self.record["files"], *self.kept.get("begun", []))]
         for path in paths:
             if path.exists():
                 self.act(f"file {path}", path.unlink)

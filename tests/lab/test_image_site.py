@@ -185,8 +185,14 @@ async def test_a_large_body_waits_on_the_gateways_disk_and_only_so_many_do(site:
         left = site.on("gateway-1", "find /srv/scratch/uploads -type f | wc -l")
         assert left.strip() == "0"
     finally:
-        await asyncio.to_thread(site.play)
+        off = await asyncio.to_thread(site.play)
+    assert off.changed > 0
     assert await asyncio.to_thread(site.bad) == {}
+    left = (
+        "ls -d /srv/scratch/uploads /etc/inferlift/gateway-uploads.json 2>/dev/null; systemctl is-active nginx || true"
+    )
+    assert site.on("gateway-1", left).strip() == "inactive"
+    assert (await asyncio.to_thread(site.play, "gateway-1")).changed == 0
 
 
 def slowly(held: asyncio.Event) -> aiohttp.payload.Payload:

@@ -125,7 +125,7 @@ def test_batches_fill_when_the_plan_says_so_and_every_text_stays_right(triton: T
     for name, row in (("without", alone), ("with", together)):
         print(f"{name} delay: {row['rate']:.1f}/s, median {statistics.median(row['latency']) * 1000:.0f} ms")
     assert (alone["right"], together["right"]) == (REQUESTS, REQUESTS)
-    assert max(sizes) == 8
+    assert max(sizes) >= 8  # of up to 16: more may wait when a batch is due
 
 
 def test_the_load_test_speaks_to_it_by_http_and_by_grpc(triton: TritonHost, tmp_path: Path) -> None:

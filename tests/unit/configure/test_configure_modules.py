@@ -40,18 +40,22 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     monkeypatch.setattr(module, "MANIFESTS", manifests)
     me = {"owner": getpass.getuser(), "group": grp.getgrgid(os.getgid()).gr_name}
     real = module.put
-    monkeypatch.setattr(module, "put", lambda m, entry, data, made=None: real(m, {**entry, **me}, data, made))
+    monkeypatch.setattr(module, "put", lambda m, entry, data: real(m, {**entry, **me}, data))
+    done: list[list[str]] = []
+    monkeypatch.setattr(module, "do", lambda m, command: done.append(command))
 
     def run(
         *files: dict[str, Any], check: bool = False, facts: dict[str, Any] | None = None,
-        kept: dict[str, Any] | None = None,
+        kept: dict[str, Any] | None = None, **more: Any,
     ) -> dict[str, Any]:  # fmt: skip
+        done.clear()
         rows = [{**row, "path": str(tmp_path / row["path"]), **me} for row in files]
         arguments = {"role": "r", "files": rows, "facts": facts or {}, "kept": kept or {}, "_ansible_check_mode": check}
+        arguments |= more
         with patch_module_args(arguments), pytest.raises(SystemExit):
             module.main()
         answer: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return answer
+        return answer | {"done": list(done)}
 
     return run
 
@@ -72,6 +76,31 @@ def test_a_folder_that_was_there_before_the_role_is_not_the_roles(write: Write, 
     assert not write({"path": "a", "content": ""}, kept=kept)["changed"]
     (manifest,) = (tmp_path / "manifests").glob("*.json")
     assert json.loads(manifest.read_text())["kept"] == {"made": [str(tmp_path / "ours")]}
+
+
+def test_accounts_that_are_not_there_are_made_and_kept_and_others_are_not(write: Write, tmp_path: Path) -> None:
+    there = {"groups": [{"name": "root"}], "users": [{"name": "root"}]}
+    new = {"groups": [{"name": "our-group", "gid": 880}], "users": [{"name": "our-user"}], "hold": ["nginx-light"]}
+    assert write({"path": "a", "content": ""}, **there)["done"] == []
+    assert manifest_of(tmp_path)["kept"] == {}
+    answer = write({"path": "a", "content": ""}, **new)
+    assert answer["changed"]
+    assert [command[0] for command in answer["done"]] == ["groupadd", "useradd", "apt-mark"]
+    assert answer["done"][0] == ["groupadd", "--system", "--gid", "880", "our-group"]
+    assert manifest_of(tmp_path)["kept"] == {"groups": ["our-group"], "users": ["our-user"], "held": ["nginx-light"]}
+
+
+def test_what_a_kill_leaves_is_known_and_what_was_deployed_before_still_is(write: Write, tmp_path: Path) -> None:
+    write({"path": "a", "content": "one\n"})
+    before = manifest_of(tmp_path)
+    stopped = write({"path": "b", "content": ""}, {"path": "a", "content": "two\n", "validate": "false"})
+    assert stopped["failed"]
+    begun = manifest_of(tmp_path)
+    assert begun["kept"] == {"begun": [str(tmp_path / "b")]}
+    assert (begun["digest"], begun["files"]) == (before["digest"], before["files"])
+    assert write({"path": "a", "content": "one\n"}, {"path": "b", "content": ""})["changed"]
+    assert manifest_of(tmp_path)["kept"] == {}
+    assert not write({"path": "a", "content": "one\n"}, {"path": "b", "content": ""})["changed"]
 
 
 def test_a_mode_or_content_changed_by_somebody_is_put_back(write: Write, tmp_path: Path) -> None:
@@ -169,6 +198,17 @@ def test_containers_with_gpus_end_before_units_are_read_again(tmp_path: Path, mo
     module.Host(Module()).reload()
     verbs = [command[1:] for command in ran if command[1] != "is-active"]
     assert verbs == [["stop", "vllm.service"], ["daemon-reload"], ["start", "vllm.service"]]
+
+
+def test_a_validator_that_says_no_fails_with_its_own_words(capsys: pytest.CaptureFixture[str]) -> None:
+    module = load("library/managed_services.py")
+    said = json.dumps([{"name": "port 1", "ok": False, "detail": "nobody listens"}])
+    for script, failed in [(f"echo '{said}'; exit 1", True), ("exit 0", False)]:
+        with patch_module_args({"validator": ["sh", "-c", script]}), pytest.raises(SystemExit):
+            module.main()
+        answer = json.loads(capsys.readouterr().out)
+        assert answer.get("failed", False) == failed
+        assert answer.get("stdout", "").strip() == (said if failed else "")
 
 
 def test_a_service_started_after_its_files_were_written_runs_with_them(tmp_path: Path) -> None:

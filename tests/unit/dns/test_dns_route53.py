@@ -421,3 +421,22 @@ def test_another_region_keeps_those_that_stand() -> None:
         latency.batch("Z1", NAME, present, {}, 60)
     with pytest.raises(Refusal, match="regions"):
         latency.batch("Z1", NAME, [entry(OLD, 100)], {"us-east-1": NEW}, 60)
+
+
+def test_a_proof_comes_beside_other_texts_and_goes_alone(client: Strict) -> None:
+    at = "_acme-challenge.ai.demo.test."
+
+    def texts() -> list[str]:
+        found = [r for r in records(client) if r["Name"] == at]
+        return sorted(row["Value"] for r in found for row in r["ResourceRecords"])
+
+    put(client, {"Name": at, "Type": "TXT", "TTL": 5, "ResourceRecords": [{"Value": '"theirs"'}]})
+    made = backend(client)
+    made.prove("_acme-challenge.ai.demo.test", "ours", there=True)
+    made.prove("_acme-challenge.ai.demo.test", "ours", there=True)
+    assert texts() == ['"ours"', '"theirs"']
+    made.prove("_acme-challenge.ai.demo.test", "ours", there=False)
+    assert texts() == ['"theirs"']
+    for there in (True, False, False):  # alone: the record goes with its last value
+        made.prove("_acme-challenge.other.demo.test", "ours", there=there)
+    assert not [r for r in records(client) if r["Name"].startswith("_acme-challenge.other")]
