@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import subprocess
 from pathlib import Path
 
@@ -83,6 +84,37 @@ def run(
 
         raise CheckFailed(f"a command on {host.name} exited with {done.returncode}", why=process_error)
     return done
+
+
+class Tunnel:
+    """A connection to a port of the host, as the host itself reaches it, carried by one SSH connection.
+
+    `socket` is its end here. Nothing listens on this machine; whoever closes the socket, or dies, ends it.
+    """
+
+    def __init__(self, host: Host, port: int) -> None:
+        self.socket, theirs = socket.socketpair()
+        there = ["-p", str(host.ssh_port), "-W", f"{host.address}:{port}", f"{host.user}@{host.address}"]
+        with theirs:
+            self._child = subprocess.Popen(
+                ["ssh", *options(host), *there], stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=subprocess.PIPE,
+                text=True, start_new_session=True,
+            )  # fmt: skip
+
+    def why_closed(self, wait_s: float = 2.0) -> str | None:
+        """What ssh said as it ended; None while it runs."""
+        try:
+            _, said = self._child.communicate(timeout=wait_s)
+        except subprocess.TimeoutExpired:
+            return None
+        return said.strip()[-300:] or f"ssh ended with {self._child.returncode}"
+
+    def close(self) -> None:
+        self.socket.close()
+        self._child.terminate()
+        self._child.wait()
+        if self._child.stderr is not None:
+            self._child.stderr.close()
 
 
 _KEY_TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")

@@ -73,8 +73,9 @@ def fleet_variables(
 
     `secrets` is what `fleet_secrets` gave, `tls_folder` what `fleet_certificates` filled, `wheels` the folder with
     llama.cpp's wheels. `workers`: names of model hosts that hold a part of a copy and answer nobody.
-    `operator_networks`: who may read the monitor; by default the first address of the fleet's subnet (where the
-    operator's traffic comes from in the lab), else anybody with the password. `resolvers`: name servers that the
+    `operator_networks`: who may read the monitor; by default nobody where it is reached by SSH through another host,
+    the first address of the fleet's subnet (where the operator's traffic comes from in the lab), else anybody with
+    the password. `resolvers`: name servers that the
     monitor asks for the users' name. `model_cost_per_hour`: of one model host, in the budget's currency; None is
     unknown, and then nothing is said of costs.
     """
@@ -85,7 +86,8 @@ def fleet_variables(
             why=f"it has {len(gateways)}, {len(models)} and {len(monitors)}",
         )
     if operator_networks is None:
-        operator_networks = [_first_address(fleet.subnet)] if fleet.subnet else ["0.0.0.0/0"]
+        anybody = [_first_address(fleet.subnet)] if fleet.subnet else ["0.0.0.0/0"]
+        operator_networks = [] if monitors[0].jump is not None else anybody
     serving = [h for h in models if h.name not in workers]
     variables: dict[str, object] = {
         "base_tls_directory": str(tls_folder),

@@ -11,7 +11,9 @@ from typing import Any
 import requests
 
 from inferlift import secret
+from inferlift.artifacts import Host, Service
 from inferlift.errors import CheckFailed, Retryable
+from inferlift.observe.through import Through
 
 _TIMEOUT_S = 30.0
 
@@ -30,11 +32,23 @@ class Line:
 
 
 class Prometheus:
-    """`password` is a secret reference, read at each call. Every method raises Retryable when the server does not
-    answer or is not ready, CheckFailed when it answers that the call is wrong or the caller not allowed."""
+    """`password` is a secret reference, read at each call. `through`: the host that it runs on, where only SSH reaches
+    that. Every method raises Retryable when the server does not answer or is not ready, CheckFailed when it answers
+    that the call is wrong or the caller not allowed."""
 
-    def __init__(self, url: str, ca: str, user: str, password: str) -> None:
+    def __init__(self, url: str, ca: str, user: str, password: str, through: Host | None = None) -> None:
         self._url, self._ca, self._user, self._password = url.rstrip("/"), ca, user, password
+        self._session = requests.Session()
+        self._session.trust_env = False  # no proxy and no netrc for the fleet's own addresses
+        if through is not None:
+            self._session.mount("https://", Through(through))
+
+    @classmethod
+    def of(cls, service: Service) -> Prometheus:
+        """The monitor's; behind a bastion it is asked over the same pinned SSH as everything else there."""
+        monitor = service.fleet.by_role("monitor")[0]
+        through = monitor if monitor.jump is not None else None
+        return cls(service.monitor_url, service.ca, service.monitor_user, service.monitor_password, through)
 
     def query(self, expression: str, at: datetime) -> list[Sample]:
         """An instant vector at a time; NaN and infinite values are left out."""
@@ -66,15 +80,13 @@ class Prometheus:
     def _get(self, what: str, parameters: dict[str, Any]) -> dict[str, Any]:
         where = f"Prometheus at {self._url}"
         try:
-            with requests.Session() as session:
-                session.trust_env = False  # no proxy and no netrc for the fleet's own addresses
-                answer = session.post(
-                    f"{self._url}/api/v1/{what}",
-                    data=parameters,
-                    auth=(self._user, secret.resolve(self._password)),
-                    verify=self._ca,
-                    timeout=_TIMEOUT_S,
-                )
+            answer = self._session.post(
+                f"{self._url}/api/v1/{what}",
+                data=parameters,
+                auth=(self._user, secret.resolve(self._password)),
+                verify=self._ca,
+                timeout=_TIMEOUT_S,
+            )
         except requests.exceptions.SSLError as error:
             raise CheckFailed(f"{where} has a certificate that its CA does not vouch for", why=_cause(error)) from None
         except requests.RequestException as error:

@@ -131,7 +131,7 @@ class Judge:
         window = max(SCRAPES * scrape_s, math.ceil(time.time() - self._since))
         wanted = fleet_gates(profile, window, minimum=max(1, profile.switch.min_samples // 2))
         time.sleep(scrape_s)  # what was just sent is in the next scrape
-        client = Prometheus(service.monitor_url, service.ca, service.monitor_user, service.monitor_password)
+        client = Prometheus.of(service)
         return metric_gates(lambda query: client.scalar(query, datetime.now(UTC)), wanted)
 
     def _sent(self, target: Any, count: int, users: int, label: str, file: str) -> LoadRun:

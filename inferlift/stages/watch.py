@@ -89,8 +89,7 @@ class WatchStage(Stage):
     def _client(self, ctx: Context) -> Any:
         from inferlift.observe import Prometheus
 
-        service = _fleet.current(ctx)
-        return Prometheus(service.monitor_url, service.ca, service.monitor_user, service.monitor_password)
+        return Prometheus.of(_fleet.current(ctx))
 
     def _judge(self, ctx: Context, window: Window, drift: tuple[Check, ...]) -> Watch:
         from inferlift.observe import Plan, judge

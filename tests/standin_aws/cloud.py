@@ -242,6 +242,8 @@ def _run(original: Callable[..., Any], self: Any, *rest: Any, **more: Any) -> An
     reservation = original(self, *rest, **more)
     for instance in reservation.instances:
         if _CLOUD.hosts is not None:
+            for interface in instance.nics.values():
+                interface.public_ip = interface.public_ip and instance.private_ip  # a lab host has one address
             _CLOUD.consoles[instance.id] = _CLOUD.hosts.boot(instance)
     return reservation
 

@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from inferlift import process
+from inferlift.provision import subnets
 from inferlift.provision.aws import naming
 from inferlift.provision.podman import _BOOT
 
@@ -55,7 +56,10 @@ class Hosts:
             "run", "--detach", "--name", name, "--hostname", config["hostname"], "--label", f"{LABEL}={self.name}",
             "--label", f"role={role}", "--runtime", "runc", "--ulimit", "nofile=20000:20000",
             "--ulimit", "nproc=20000:20000", *rights, "--systemd=always", "--cpus", cpus, "--memory", f"{mib}m",
-            "--network", self.name, "--ip", instance.private_ip, "--pull", "never", self.image, "/sbin/init",
+            "--network", self.name, "--ip", instance.private_ip,
+            # as the lab's own: a restarted host must not wait for its neighbours to forget its old one
+            "--mac-address", subnets.mac(ipaddress.IPv4Address(instance.private_ip)),
+            "--pull", "never", self.image, "/sbin/init",
         )  # fmt: skip
         host_key = self._ready(name, key)
         if role == "gateway":

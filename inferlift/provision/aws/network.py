@@ -10,7 +10,7 @@ from pulumi_aws import ec2
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.scope import Scope
 
-APP_PORT, METRICS_PORT, NODE_PORT, MONITOR_PORT, SSH = 8443, 8405, 9100, 9090, 22
+APP_PORT, METRICS_PORT, NODE_PORT, SSH = 8443, 8405, 9100, 22
 ANYWHERE = "0.0.0.0/0"
 
 
@@ -178,10 +178,7 @@ class Firewalls(pulumi.ComponentResource):
         if has_front(scope):
             self._group("front", "the load balancer", users)
             users = [self._from(443, "front")]
-        monitor_rules = [*ssh, _from_self(NODE_PORT)]
-        if scope.settings.admin_ranges:
-            monitor_rules.append(self._from(MONITOR_PORT, "bastion"))
-        self._group("monitor", "the monitor", monitor_rules)
+        self._group("monitor", "the monitor", [*ssh, _from_self(NODE_PORT)])  # its API goes through SSH
         scraped = [self._from(NODE_PORT, "monitor")]
         self._group("gateway", "the gateway", [*users, *ssh, *scraped, self._from(METRICS_PORT, "monitor")])
         model = [*ssh, *scraped, self._from(APP_PORT, "gateway"), self._from(APP_PORT, "monitor")]

@@ -7,8 +7,10 @@ import base64
 import datetime as dt
 import ipaddress
 import json
+import os
 import re
 import ssl
+import sys
 import threading
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -25,7 +27,7 @@ from cryptography.x509.oid import NameOID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferlift.artifacts import Figure
+from inferlift.artifacts import Figure, Host, Jump
 from inferlift.errors import CheckFailed, Retryable
 from inferlift.observe import Prometheus, judge, up, watch
 from inferlift.profile import Budget, Lab, Model, Profile, Requests, Targets
@@ -293,3 +295,60 @@ def test_wrong_password_certificate_or_address(server: StandIn, tmp_path: Path) 
     server.server.server_close()
     with pytest.raises(Retryable, match="does not answer"):
         Prometheus(url, str(tmp_path / "cert.pem"), "watcher", good).query("x", START)
+
+
+CARRY = """
+import os, socket, sys, threading
+there = socket.create_connection(("127.0.0.1", int(sys.argv[1])))
+sends = lambda: [there.sendall(data) for data in iter(lambda: os.read(0, 65536), b"")]
+threading.Thread(target=sends, daemon=True).start()
+[os.write(1, data) for data in iter(lambda: there.recv(65536), b"")]
+"""
+BEHIND = Host(
+    name="monitor-1", role="monitor", address="127.0.0.1", ssh_key="", host_key="ssh-ed25519 AAAAown",
+    jump=Jump(address="192.0.2.1", host_key="ssh-ed25519 AAAAjump"),
+)  # fmt: skip
+
+
+@pytest.fixture
+def ssh_stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """An `ssh` on PATH that runs these lines of bash: firewalls and host keys are not shown."""
+
+    def put(lines: str) -> None:
+        path = tmp_path / "bin" / "ssh"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'#!/bin/bash\necho "$@" >>{tmp_path}/asked\n{lines}\n')
+        path.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+
+    return put
+
+
+def test_behind_a_bastion_it_is_asked_over_one_ssh_connection(
+    server: StandIn, tmp_path: Path, ssh_stand_in: Callable[[str], None]
+) -> None:
+    port = server.server.server_port
+    ssh_stand_in(f"exec {sys.executable} -Sc '{CARRY}' {port}")
+    behind = BEHIND.model_copy(update={"ssh_key": str(tmp_path / "key")})
+    client = Prometheus(
+        f"https://127.0.0.1:{port}", str(tmp_path / "cert.pem"), "watcher", f"file:{tmp_path / 'password'}", behind
+    )
+    server.answer = lambda what, given_: (200, vector([({"job": "a"}, "1.5")]))
+    assert client.scalar("x", START) == 1.5
+    asked = (tmp_path / "asked").read_text()
+    assert "-J jump" in asked
+    assert "StrictHostKeyChecking=yes" in asked
+    assert asked.endswith(f"-p 22 -W 127.0.0.1:{port} root@127.0.0.1\n")
+
+
+def test_a_bastion_that_says_no_is_named_with_its_words(tmp_path: Path, ssh_stand_in: Callable[[str], None]) -> None:
+    ssh_stand_in("echo 'Host key verification failed.' >&2; exit 255")
+    (tmp_path / "password").write_text(SECRET)
+    certificate(tmp_path)
+    behind = BEHIND.model_copy(update={"ssh_key": str(tmp_path / "key")})
+    client = Prometheus(
+        "https://127.0.0.1:1", str(tmp_path / "cert.pem"), "watcher", f"file:{tmp_path / 'password'}", behind
+    )
+    with pytest.raises(Retryable, match="does not answer") as caught:
+        client.query("x", START)
+    assert "monitor-1 is not reached over SSH: Host key verification failed." in caught.value.why
