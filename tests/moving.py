@@ -27,6 +27,7 @@ from inferlift.artifacts import (
     Gate,
     Host,
     ParityCase,
+    RaisedLab,
     Route,
     Service,
     Status,
@@ -150,11 +151,13 @@ def _contract(folder: Path, name: str, ca: str | None) -> Contract:
 
 def _world(folder: Path, name: str, old: str, ca: str | None) -> Artifact:
     origin = _host(folder, "origin", "origin", old)
+    raised = RaisedLab(
+        label="m/world", network="n", subnet="192.0.2.0/24", authority=origin, resolver=origin,
+        dns_api="https://192.0.2.53", dns_key=f"file:{folder / 'key'}",
+    )  # fmt: skip
     return World(
-        label="m/world", network="n", subnet="192.0.2.0/24", origin=origin, authority=origin, resolver=origin,
-        contract=_contract(folder, name, ca), zone="elsewhere.test.", dns_api="https://192.0.2.53",
-        dns_key=f"file:{folder / 'key'}", ttl_s=1, log_glob="/var/log/access.log*", body_log="/var/log/bodies",
-        data_path="/srv/data", dockerfile="Dockerfile",
+        origin=origin, address=old, contract=_contract(folder, name, ca), zone="elsewhere.test.", ttl_s=1,
+        log_glob="/var/log/access.log*", body_log="/var/log/bodies", data_path="/srv/data", lab=raised,
     )  # fmt: skip
 
 

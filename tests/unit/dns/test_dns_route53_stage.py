@@ -14,6 +14,7 @@ from test_dns_route53 import AT, SIMPLE, Strict, aws, backend, client, put, reco
 
 from inferlift.dns.route53 import Route53
 from inferlift.profile.dns import Dns
+from inferlift.stages import _answers
 from inferlift.stages import switch as stage
 from tests import moving
 
@@ -37,7 +38,7 @@ def test_route_53_in_a_migration(client: Strict, tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(Route53, "_api", lambda self: client)
     put(client, {**SIMPLE, "TTL": 2})
     seen = StandInDns(Mirror(backend(client)), StageClock())  # type: ignore[arg-type]
-    monkeypatch.setattr(stage, "_net", lambda ctx, world, made: seen.net())
+    monkeypatch.setattr(_answers, "net", lambda ctx, world, made: seen.net())
     dns = Dns(kind="route53", zone_id=client.zone, zone="demo.test", authority=("192.0.2.53",), resolver="192.0.2.53")
 
     def somebody_else() -> None:
