@@ -38,6 +38,10 @@ class Lab:
         self.env = {**os.environ, "INFERLIFT_STATE": str(self.state), "PYTHONPATH": str(ROOT)}
 
     @property
+    def log_path(self) -> Path:
+        return self.state.parent / f"{self.state.name}.log"
+
+    @property
     def place(self) -> place.Place:
         before = os.environ.get("INFERLIFT_STATE")
         os.environ["INFERLIFT_STATE"] = str(self.state)
@@ -59,11 +63,11 @@ class Lab:
 
     def start(self, *argv: str) -> subprocess.Popen[bytes]:
         self.started = time.time()
-        log = (self.state.parent / f"{self.state.name}.log").open("ab")
+        log = self.log_path.open("ab")
         return subprocess.Popen(argv, cwd=ROOT, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
     def log(self) -> str:
-        return (self.state.parent / f"{self.state.name}.log").read_text(errors="replace")
+        return self.log_path.read_text(errors="replace")
 
     def artifact(self, stage: str, model: type[A]) -> A:
         with reading(self.place.folder) as ledger:
@@ -103,7 +107,7 @@ class Lab:
         for what, remove in (("fleet", provision.destroy_fleet), ("world", provision.destroy_world)):
             assert remove(f"{where.owner}/{what}", where.folder, tools(), lambda line: None) == []
         shutil.rmtree(self.state, ignore_errors=True)
-        (self.state.parent / f"{self.state.name}.log").unlink(missing_ok=True)
+        self.log_path.unlink(missing_ok=True)
 
 
 def approved(lab: Lab, *more: str) -> None:
