@@ -119,9 +119,7 @@ def test_a_fleet_from_nothing_to_nothing(work: Path, tools: Tools) -> None:
     assert again == fleet
     assert drift_fleet(desired(), work, tools) == []
     assert preview_fleet(desired(), work, tools) == []
-    started = time.monotonic()
     assert bad(verify_fleet(fleet, work, tools)) == []
-    assert time.monotonic() - started < 3  # 0.1 s on a quiet machine
 
     # a deleted host is named by verify, by the engine's preview and by ours, and comes back at its address
     process.run(["podman", "rm", "-f", container_name(FLEET, "model-1")], timeout_s=30, env=process.unmarked())
@@ -173,9 +171,9 @@ def test_the_world_is_a_stack_of_its_own_and_reaches_the_fleet(work: Path, tools
     assert destroy_world(WORLD, work, tools, print) == []
 
 
-# Seconds after the first resource is made, and who is killed: the whole tree at once, or the operator alone.
-# More instants are hit by test_kills.py.
-KILLS = [(0.0, "all"), (0.5, "all"), (0.2, "operator"), (0.5, "engine")]
+# Seconds after the first resource is made, and who is killed: the whole tree at once, or the engine alone. The operator
+# alone, and other instants, are test_kills.py's.
+KILLS = [(0.0, "all"), (0.5, "engine")]
 
 
 def test_sigkill_inside_create_leaves_one_copy_of_each(work: Path, tools: Tools) -> None:
@@ -204,13 +202,12 @@ def test_sigkill_inside_create_leaves_one_copy_of_each(work: Path, tools: Tools)
     assert hit >= len(KILLS) - 1  # a fast machine may be done before the latest instants
 
 
-@pytest.mark.parametrize("delay", [0.1, 0.5])
-def test_destroy_straight_after_a_kill_leaves_nothing(work: Path, tools: Tools, delay: float) -> None:
+def test_destroy_straight_after_a_kill_leaves_nothing(work: Path, tools: Tools) -> None:
     run = Run(work, tools)
     run.wait_for("made network")
     subnet = Podman(tools.podman_env).network_of(FLEET)
     assert subnet is not None
-    time.sleep(delay)
+    time.sleep(0.5)  # hosts are being made
     run.kill("all")
     assert destroy_fleet(FLEET, work, tools, print) == []
     assert engine_processes(work) == []
