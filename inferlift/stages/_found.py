@@ -16,7 +16,7 @@ from inferlift.secret import resolve
 from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Stage, moved
 
-KEY_LEAST = 16  # characters that the gateway's role asks of a key
+KEY_LEAST, KEY_MOST = 16, 1024  # characters: what the gateway's role asks of a key, and what fits into a header
 # What is asked of the old host, in one look: nothing is written there.
 LOOK = """found=$(ls -1t -- {logs} 2>/dev/null | head -n 1)
 test -n "$found" || echo 'logs: no file matches {logs}'
@@ -43,7 +43,7 @@ class Found(Stage):
         if world is None or bad:
             raise Refusal(
                 f"the old side of {_origin(ctx).name} is not as {ctx.profile_path.name} says; nothing was changed",
-                why="; ".join(f"{c.name}: {c.detail}" for c in bad),
+                why="; ".join(dict.fromkeys(f"{c.name}: {c.detail}" for c in bad)),
                 next_command="correct `origin:` or `switch.dns:` (docs/profile.md), then run the same command again",
             )
         return world
@@ -54,6 +54,7 @@ class Found(Stage):
         assert isinstance(artifact, World)  # noqa: S101
         looks: list[Callable[[], list[Check]]] = [
             lambda: _certificate(artifact.contract),
+            lambda: _secrets(ctx, artifact.contract),
             lambda: _on_host(ctx, artifact.origin),
             lambda: _answering(ctx, artifact, 1),
         ]
@@ -163,11 +164,14 @@ def _secrets(ctx: Context, contract: Contract) -> list[Check]:
     dns = ctx.profile.switch.dns
     if dns is not None and dns.key is not None:
         resolve(dns.key)
-    length = len(resolve(contract.key))
-    ok = length >= KEY_LEAST
-    return [
-        Check(name="origin.key", ok=ok, detail="" if ok else f"the gateway takes keys of {KEY_LEAST} or more letters")
-    ]
+    why = _unfit(resolve(contract.key))
+    return [Check(name="origin.key", ok=not why, detail=why)]
+
+
+def _unfit(key: str) -> str:
+    """Why this is no users' key; empty where it may be one. What a file holds by mistake is sent nowhere."""
+    fits = KEY_LEAST <= len(key) <= KEY_MOST and key.isascii() and key.isprintable()
+    return "" if fits else f"expected one line of {KEY_LEAST} to {KEY_MOST} letters, as the gateway's role takes it"
 
 
 def _on_host(ctx: Context, host: Host) -> list[Check]:
@@ -189,6 +193,8 @@ def _answering(ctx: Context, world: World, n: int) -> list[Check]:
     from inferlift.load import probe
     from inferlift.load.target import from_contract
 
+    if _unfit(resolve(world.contract.key)):
+        return []  # told by _secrets
     target = from_contract(world.contract, address=world.address, timeout_s=ctx.profile.load.request_timeout_s)
     wait = ctx.profile.load.request_timeout_s
     return probe.complete(target, n, ctx.say, timeout_s=wait, protocol=protocol(ctx))

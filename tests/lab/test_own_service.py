@@ -149,7 +149,7 @@ def test_what_is_not_as_declared_is_named_before_anything_is_made(
     cases = {
         f"known_hosts: {stranger.known_hosts}": (f"known_hosts: {nobody}", "compare the fingerprint"),
         f"logs: {stranger.world.log_glob}": ("logs: /var/log/nginx/acess.log*", "no file matches"),
-        f"key: {stranger.world.contract.key}": (f"key: file:{ROOT / 'LICENSE'}", "old side"),
+        f"key: {stranger.world.contract.key}": (f"key: file:{ROOT / 'LICENSE'}", "expected one line"),
         f"ssh: root@{stranger.world.address}": (
             f"ssh: root@{stranger.world.address}\n  address: 192.0.2.9", "leads users to"
         ),
