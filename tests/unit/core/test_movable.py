@@ -34,6 +34,14 @@ def test_with_an_old_side_it_can_be_moved(name: str) -> None:
     deployable(profile(name, data={"state": "none"}), name)
 
 
+def test_the_walk_through_shows_what_can_be_declared() -> None:
+    text = (ROOT / "docs" / "move.md").read_text(encoding="utf-8")
+    said = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    plain = profile().model_dump(mode="json")
+    plain["switch"] = {**plain["switch"], **said["switch"]}
+    assert lacking(Profile.model_validate({**plain, "origin": said["origin"]})) == []
+
+
 @pytest.mark.parametrize(
     ("change", "missing"),
     [
