@@ -126,8 +126,17 @@ def before(stranger: Stranger) -> dict[str, State]:
 
 
 @pytest.fixture(scope="module")
+def found(stranger: Stranger) -> RecordState:
+    return stranger.record()
+
+
+@pytest.fixture(scope="module")
 def mine(
-    stranger: Stranger, before: dict[str, State], plain: PlainHosts, tmp_path_factory: pytest.TempPathFactory
+    stranger: Stranger,
+    before: dict[str, State],
+    found: RecordState,
+    plain: PlainHosts,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
     path = tmp_path_factory.mktemp("profile") / "t-mine.yaml"
     path.write_text(stranger.profile(plain.section(MODELS)))
@@ -167,9 +176,8 @@ def test_what_is_not_as_declared_is_named_before_anything_is_made(
 
 
 def test_nothing_of_the_old_side_is_changed_up_to_the_switch(
-    mine: Lab, stranger: Stranger, before: dict[str, State]
+    mine: Lab, stranger: Stranger, before: dict[str, State], found: RecordState
 ) -> None:
-    found = stranger.record()
     approved(mine, "--load-origin", "--to", "scale")
     assert mine.hosts() == mine.hosts("world") == [], "the lab made none of it"
     assert mine.artifact("world", World).lab is None
@@ -201,7 +209,9 @@ def test_its_users_are_moved_and_nobody_plays_them(mine: Lab, stranger: Stranger
     assert_same(before, stranger.state())
 
 
-def test_users_come_back_and_the_old_host_is_as_it_was(mine: Lab, stranger: Stranger, before: dict[str, State]) -> None:
+def test_users_come_back_and_all_of_it_is_as_it_was(
+    mine: Lab, stranger: Stranger, before: dict[str, State], found: RecordState
+) -> None:
     refused = mine.invoke("destroy")
     assert refused.returncode == 2
     assert "DNS points at the fleet" in refused.stderr
@@ -216,5 +226,6 @@ def test_users_come_back_and_the_old_host_is_as_it_was(mine: Lab, stranger: Stra
         done = mine.invoke("destroy")
     assert done.returncode == 0, done.stderr[-3000:]
     assert_same(before, stranger.state())
+    assert stranger.record() == found
     answered = ssh.run(stranger.world.origin, "systemctl is-active nginx", timeout_s=20)
     assert answered.stdout.strip() == "active"

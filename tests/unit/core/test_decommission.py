@@ -174,3 +174,19 @@ def test_the_fleet_of_a_found_side_is_kept_while_users_are_on_it(
             teardown._refuse_if_used(ctx)
     else:
         teardown._refuse_if_used(ctx)
+
+
+@pytest.mark.parametrize(("lab", "restored"), [(None, ["b"]), ("the lab's", [])])
+def test_a_found_sides_record_is_given_back_with_the_fleet(
+    ctx, monkeypatch: pytest.MonkeyPatch, lab: Any, restored: list[str]
+) -> None:
+    done: list[str] = []
+    switch = lambda self, ctx, world, new, attempt="": SimpleNamespace(restore=lambda: done.append(new))  # noqa: E731
+    monkeypatch.setattr("inferlift.stages.base.Context.world", lambda self: SimpleNamespace(lab=lab))
+    monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(endpoint=SimpleNamespace(address="b")))
+    monkeypatch.setattr(SwitchStage, "_switch", switch)
+    teardown._give_record_back(ctx)
+    assert done == [], "there is no fleet, so nobody was ever led to it"
+    ctx.ledger.set_document("service", {"endpoint": {"address": "b"}})
+    teardown._give_record_back(ctx)
+    assert done == restored
