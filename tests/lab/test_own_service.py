@@ -6,9 +6,13 @@ its API) and has no `lab:` section. The hosts are plain_hosts' stand-ins.
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from inferlift import ssh
 from inferlift.artifacts import Cutover, Measurement, Scaled, Watch, World
 from inferlift.dns.powerdns import PowerDns
 from inferlift.dns.record import RecordState
+from inferlift.load.users import summarise
 from inferlift.profile import ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -82,6 +87,23 @@ class Stranger:
             guard_api=lab.guard_api,
         )  # fmt: skip
         return told + hosts
+
+    @contextmanager
+    def users(self, out: Path) -> Iterator[None]:
+        """The service's own users, who know nothing of a migration: one resolves each time, one keeps its connection."""
+        c, config = self.world.contract, out.with_suffix(".json")
+        config.write_text(
+            json.dumps(
+                {"name": c.name, "resolver": self.world.resolver.address, "ca": c.ca, "key_header": c.key_header,
+                 "key": c.key, "route": c.routes[0].path, "rate": 2, "max_tokens": 4, "out": str(out), "limit_s": 1800}
+            )
+        )  # fmt: skip
+        child = subprocess.Popen([sys.executable, "-m", "inferlift.load.users", str(config)], cwd=ROOT)
+        try:
+            yield
+        finally:
+            child.terminate()
+            child.wait(timeout=30)
 
     def state(self) -> dict[str, State]:
         return {"origin": state(self.world.origin)}
@@ -192,8 +214,11 @@ def test_nothing_of_the_old_side_is_changed_up_to_the_switch(
     assert now == found
 
 
-def test_its_users_are_moved_and_nobody_plays_them(mine: Lab, stranger: Stranger, before: dict[str, State]) -> None:
-    approved(mine)
+def test_its_users_are_moved_and_nobody_plays_them(
+    mine: Lab, stranger: Stranger, before: dict[str, State], tmp_path: Path
+) -> None:
+    with stranger.users(tmp_path / "users.jsonl"):
+        approved(mine)
     assert set(mine.statuses().values()) == {"done"}
     cutover = mine.artifact("switch", Cutover)
     assert not cutover.rolled_back
@@ -202,6 +227,8 @@ def test_its_users_are_moved_and_nobody_plays_them(mine: Lab, stranger: Stranger
     assert not cutover.guard, "it stands by with its own key"
     assert cutover.old_side is not None
     assert stranger.record().weights == {cutover.new: 100}
+    seen = summarise(tmp_path / "users.jsonl", cutover.old, cutover.new)
+    assert [(u.failed, u.old > 0, u.new > 0) for u in seen] == [(0, True, True)] * 2
     assert mine.artifact("watch", Watch).gates
     assert mine.invoke("deploy").returncode == 0
     ended = mine.invoke("decommission")

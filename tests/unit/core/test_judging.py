@@ -92,7 +92,7 @@ def test_without_users_of_ours_a_client_asks_by_name(
     )  # type: ignore[assignment]
     asked: list[Any] = []
 
-    def once(target: Any, timeout_s: float) -> Check:
+    def once(target: Any, timeout_s: float, protocol: Any) -> Check:
         asked.append((target.address, target.resolver, target.name))
         return Check(name="completion", ok=answers[len(asked) - 1], detail="status 503")
 
