@@ -90,7 +90,7 @@ class Stranger:
 
     @contextmanager
     def users(self, out: Path) -> Iterator[None]:
-        """The service's own users, who know nothing of a migration: one resolves each time, one keeps its connection."""
+        """The service's own users, who know nothing of a migration."""
         c, config = self.world.contract, out.with_suffix(".json")
         config.write_text(
             json.dumps(

@@ -87,9 +87,7 @@ def test_without_users_of_ours_a_client_asks_by_name(
         name="ai.x.test", certificate="/c", certificate_key="file:/k", key_header="X", key="env:K",
         routes=(Route(path="/a", upstream="/b"),),
     )  # fmt: skip
-    judge.world = SimpleNamespace(
-        contract=contract, resolver=SimpleNamespace(address="10.0.0.4"), authority=SimpleNamespace(address="a")
-    )  # type: ignore[assignment]
+    judge.world = SimpleNamespace(contract=contract, resolver=SimpleNamespace(address="10.0.0.4"))  # type: ignore[assignment]
     asked: list[Any] = []
 
     def once(target: Any, timeout_s: float, protocol: Any) -> Check:
