@@ -191,7 +191,7 @@ def plan(profile: str, target: str | None = None, *, as_json: bool = False) -> i
         else:
             print("\n".join(lines))
             if refused is not None:
-                print(f"deploy    refused: {refused.what}; {refused.why}")
+                print(f"deploy    refused: {refused.what}")
     return 0
 
 

@@ -41,6 +41,15 @@ class Declared:
     def lines(self) -> Mapping[str, int]:
         return {key: line for key, (_, line) in self.places.items()}
 
+    def where(self, key: str, root: Path) -> str:
+        """`FILE:LINE: ` of the key, or of the nearest section above it that stands there; else the file alone."""
+        while key:
+            if key in self.places:
+                path, line = self.places[key]
+                return f"{_short(path, root)}:{line}: "
+            key = key.rpartition(".")[0]
+        return f"{_short(self.path, root)}: "
+
 
 def load(name_or_path: str, root: Path) -> Declared:
     """The profile called NAME (root/profiles/NAME.yaml) or in the file at that path.

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-
+from inferlift.declaration import Declared
 from inferlift.errors import DeclarationError
 from inferlift.profile import ROOT, Profile
 
-Places = Mapping[str, tuple[Path, int]]
 TASKS = ("chat", "image")  # what the load test, the gates and the parity replay can ask for as its users do
 EXAMPLE = ROOT / "templates" / "profile" / "origin.yaml"
 CHAT = "/v1/chat/completions"  # what the plain app answers (stages/build.py), where there is none of the users' own
 
 
-def deployable(profile: Profile, name: str, places: Places | None = None) -> None:
-    """Raises DeclarationError with all that is missing. `places`: file and line of each key, as it was declared."""
+def deployable(profile: Profile, name: str, declared: Declared | None = None) -> None:
+    """Raises DeclarationError with all that is missing; `declared` tells the file and line to look at."""
     plan = f"./invoke size --profile {name} --explain (what it needs and costs)"
     if profile.target == "aws":
         plan = f"./invoke plan --profile {name} (what would be made, and what the account says)"
@@ -29,9 +26,10 @@ def deployable(profile: Profile, name: str, places: Places | None = None) -> Non
         )
     if profile.origin is None and profile.lab is None:
         example = EXAMPLE.read_text(encoding="utf-8").rstrip()
+        file = declared.where("", ROOT).rstrip(": ") if declared is not None else "it"
         raise DeclarationError(
             f"{profile.name} does not say where its users are now, so nobody can be moved",
-            why=f"it has no `origin:` section; one to copy into {_file(places)} and to fill in:\n\n{example}\n",
+            why=f"it has no `origin:` section; one to copy into {file} and to fill in:\n\n{example}\n",
             next_command=f"{plan}; docs/move.md goes through it",
         )
     if profile.data.state == "read-write" and profile.data.freeze is None:
@@ -41,7 +39,7 @@ def deployable(profile: Profile, name: str, places: Places | None = None) -> Non
             next_command="declare data.freeze and data.thaw (docs/images.md), or data.state: read-only",
         )
     if profile.origin is not None and (found := lacking(profile)):
-        lines = [f"{_line(places, key)}{key}: {why}" for key, why in found]
+        lines = [f"{declared.where(key, ROOT) if declared else ''}{key}: {why}" for key, why in found]
         raise DeclarationError(
             "\n".join([f"{len(found)} things are missing before {profile.name} can be moved:", *lines]),
             why=f"the old side is declared by hand; an example is {EXAMPLE.relative_to(ROOT)}; nothing was changed",
@@ -79,25 +77,3 @@ def lacking(profile: Profile) -> list[tuple[str, str]]:
     if profile.task == "image" and profile.load.quality_prompts is None:
         found.append(("load.quality_prompts", "missing; the pictures that are sent are named there, with their text"))
     return found
-
-
-def _line(places: Places | None, key: str) -> str:
-    """File and line of the key, or of the nearest section above it that stands there; empty where neither does."""
-    while places and key:
-        if key in places:
-            path, line = places[key]
-            return f"{_short(path)}:{line}: "
-        key = key.rpartition(".")[0]
-    return f"{_file(places)}: " if places else ""
-
-
-def _file(places: Places | None) -> str:
-    first = next(iter(places.values()), None) if places else None
-    return _short(first[0]) if first is not None else "the profile"
-
-
-def _short(path: Path) -> str:
-    try:
-        return str(path.resolve().relative_to(ROOT))
-    except ValueError:
-        return str(path)

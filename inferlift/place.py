@@ -43,7 +43,7 @@ def place(profile_name: str, target: str | None = None, *, planning: bool = Fals
             + (", or ./invoke deploy --profile demo-aws" if target == "aws" else ""),
         )
     if not planning:
-        deployable(profile, profile_name, declared.places)
+        deployable(profile, profile_name, declared)
     state = state_folder()
     name = f"{profile.name}-{profile.target}"
     return Place(profile, declared.path.resolve(), state / name, f"{clone_id(state)}/{name}")

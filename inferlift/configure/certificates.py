@@ -212,7 +212,7 @@ def serves(path: str, key: str, name: str, *, now: Now = utc_now) -> list[Check]
     try:
         cert = x509.load_pem_x509_certificates(Path(path).read_bytes())[0]
     except (OSError, ValueError, IndexError) as error:
-        return [Check(name="certificate", ok=False, detail=f"{path} holds none: {error}")]
+        return [Check(name="origin.certificate", ok=False, detail=f"{path} holds none: {error}")]
     bad = []
     dns, _ = names_of(cert)
     if not any(_covers(pattern, name) for pattern in dns):

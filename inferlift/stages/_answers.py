@@ -32,6 +32,14 @@ def servers(ctx: Context, world: World) -> tuple[tuple[str, ...], str]:
     return dns.authority or authorities.discover(world.contract.name, resolver=resolver)[1], resolver
 
 
+def users_resolver(ctx: Context, world: World) -> str | None:
+    """The resolver that a client by name asks; None: as this machine resolves."""
+    dns = ctx.profile.switch.dns
+    if dns is None:
+        return world.resolver.address
+    return dns.resolver
+
+
 def net(ctx: Context, world: World, backend: Any) -> Any:
     from inferlift.dns import pinned
     from inferlift.dns import settings as back_end

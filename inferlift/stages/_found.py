@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
-from inferlift import ssh
+from inferlift import declaration, ssh
 from inferlift.artifacts import Artifact, Check, Contract, Host, Route, World
 from inferlift.errors import CheckFailed, InferliftError, Refusal
 from inferlift.profile import Origin
@@ -16,12 +16,12 @@ from inferlift.secret import resolve
 from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Stage, moved
 
-KEY_LEAST = 16  # characters that the gateway's role asks of a key
+KEY_LEAST, KEY_MOST = 16, 1024  # characters: what the gateway's role asks of a key, and what fits into a header
 # What is asked of the old host, in one look: nothing is written there.
 LOOK = """found=$(ls -1t -- {logs} 2>/dev/null | head -n 1)
-test -n "$found" || echo 'logs: no file matches {logs}'
-test -z "$found" || test -r "$found" || echo "logs: $found may not be read"
-command -v rsync >/dev/null || echo 'rsync: it is not installed there; logs and data are read with it'
+test -n "$found" || echo 'origin.logs: no file matches {logs}'
+test -z "$found" || test -r "$found" || echo "origin.logs: $found may not be read"
+command -v rsync >/dev/null || echo 'origin.ssh: rsync, by which logs and data are read, is not installed there'
 """
 
 
@@ -41,10 +41,12 @@ class Found(Stage):
         ctx.say(f"looking at {_origin(ctx).name}")
         world, bad = self._look(ctx)
         if world is None or bad:
+            said = declaration.load(str(ctx.profile_path), ctx.root)
+            lines = dict.fromkeys(f"{said.where(c.name, ctx.root)}{c.name}: {c.detail}" for c in bad)
             raise Refusal(
-                f"the old side of {_origin(ctx).name} is not as {ctx.profile_path.name} says; nothing was changed",
-                why="; ".join(f"{c.name}: {c.detail}" for c in bad),
-                next_command="correct `origin:` or `switch.dns:` (docs/profile.md), then run the same command again",
+                "\n".join([f"the old side of {_origin(ctx).name} is not as the profile says:", *lines]),
+                why="it is looked at before anything is made; nothing was changed",
+                next_command="correct the profile or the old side (docs/move.md), then run the same command again",
             )
         return world
 
@@ -54,10 +56,11 @@ class Found(Stage):
         assert isinstance(artifact, World)  # noqa: S101
         looks: list[Callable[[], list[Check]]] = [
             lambda: _certificate(artifact.contract),
+            lambda: _secrets(ctx, artifact.contract),
             lambda: _on_host(ctx, artifact.origin),
             lambda: _answering(ctx, artifact, 1),
         ]
-        return [check for look in looks for check in _looked(look)]
+        return [check for look in looks for check in _looked("origin", look)]
 
     def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> World:
         """It is somebody's own: it is looked at anew, and whoever runs it mends it."""
@@ -77,12 +80,15 @@ class Found(Stage):
         """The world as declared and found, with what speaks against it."""
         origin, checks = _origin(ctx), list[Check]()
         contract = _contract(ctx, origin)
-        checks += _looked(lambda: _certificate(contract)) + _looked(lambda: _secrets(ctx, contract))
+        checks += _looked("origin.certificate_key", lambda: _certificate(contract))
+        checks += _looked("origin.key", lambda: _secrets(ctx, contract))
+        key = "origin.ssh"
         try:
             host = _host(ctx, origin)
+            key = "switch.dns"
             address, ttl_s = _in_dns(ctx, origin, contract, host)
         except InferliftError as error:
-            return None, [*(c for c in checks if not c.ok), _failed(error)]
+            return None, [*(c for c in checks if not c.ok), _failed(key, error)]
         dns = ctx.profile.switch.dns
         world = World(
             origin=host,
@@ -96,7 +102,8 @@ class Found(Stage):
             data_path=ctx.profile.data.source or "",
             resolvers=tuple(dict.fromkeys((dns.resolver, *dns.authority))) if dns and dns.resolver else (),
         )
-        checks += _looked(lambda: _on_host(ctx, host)) + _looked(lambda: _answering(ctx, world, 2))
+        checks += _looked("origin.ssh", lambda: _on_host(ctx, host))
+        checks += _looked("origin", lambda: _answering(ctx, world, 2))
         return world, [c for c in checks if not c.ok]
 
 
@@ -148,7 +155,7 @@ def _in_dns(ctx: Context, origin: Origin, contract: Contract, host: Host) -> tup
         raise Refusal(
             f"{contract.name} leads users to {', '.join(named)}; {said}",
             why="a switch moves them away from the one address of the old side",
-            next_command="set origin.address to the address that DNS gives for the old side",
+            next_command="set origin.address to the one that DNS gives for the old side",
         )
     return declared, (state.journal.ttl_before_s if state.journal else state.ttl_s) or 0
 
@@ -163,11 +170,14 @@ def _secrets(ctx: Context, contract: Contract) -> list[Check]:
     dns = ctx.profile.switch.dns
     if dns is not None and dns.key is not None:
         resolve(dns.key)
-    length = len(resolve(contract.key))
-    ok = length >= KEY_LEAST
-    return [
-        Check(name="origin.key", ok=ok, detail="" if ok else f"the gateway takes keys of {KEY_LEAST} or more letters")
-    ]
+    why = _unfit(resolve(contract.key))
+    return [Check(name="origin.key", ok=not why, detail=why)]
+
+
+def _unfit(key: str) -> str:
+    """Why this is no users' key; empty where it may be one. What a file holds by mistake is sent nowhere."""
+    fits = KEY_LEAST <= len(key) <= KEY_MOST and key.isascii() and key.isprintable()
+    return "" if fits else f"expected one line of {KEY_LEAST} to {KEY_MOST} letters, as the gateway's role takes it"
 
 
 def _on_host(ctx: Context, host: Host) -> list[Check]:
@@ -175,12 +185,14 @@ def _on_host(ctx: Context, host: Host) -> list[Check]:
     origin, source = _origin(ctx), ctx.profile.data.source
     script = LOOK.format(logs=origin.logs)
     if origin.body_log:
-        script += f"test -r {origin.body_log} || echo 'body_log: {origin.body_log} may not be read, or is not there'\n"
+        script += (
+            f"test -r {origin.body_log} || echo 'origin.body_log: {origin.body_log} may not be read, or is not there'\n"
+        )
     if ctx.profile.data.state != "none" and source is not None and "://" not in source:
         place = shlex.quote(source)
         script += f"test -d {place} -a -r {place} || echo data.source: {place} is no folder that may be read\n"
     said = ssh.run(host, script, timeout_s=30).stdout.splitlines()
-    checks = [Check(name=f"origin.{name}", ok=False, detail=why) for name, _, why in (s.partition(": ") for s in said)]
+    checks = [Check(name=name, ok=False, detail=why) for name, _, why in (s.partition(": ") for s in said)]
     return checks or [Check(name="old host", ok=True, detail=f"{host.address}: logs are there")]
 
 
@@ -189,21 +201,28 @@ def _answering(ctx: Context, world: World, n: int) -> list[Check]:
     from inferlift.load import probe
     from inferlift.load.target import from_contract
 
+    if _unfit(resolve(world.contract.key)):
+        return []  # told by _secrets
     target = from_contract(world.contract, address=world.address, timeout_s=ctx.profile.load.request_timeout_s)
     wait = ctx.profile.load.request_timeout_s
-    return probe.complete(target, n, ctx.say, timeout_s=wait, protocol=protocol(ctx))
+    found = probe.complete(target, n, ctx.say, timeout_s=wait, protocol=protocol(ctx))
+    return [
+        c.model_copy(update={"name": "origin", "detail": f"it does not answer: {c.detail}"}) for c in found if not c.ok
+    ]
 
 
-def _looked(look: Callable[[], list[Check]]) -> list[Check]:
+def _looked(key: str, look: Callable[[], list[Check]]) -> list[Check]:
+    """A look that fails is a finding at `key` of the profile, and does not end the other looks."""
     try:
         return look()
     except InferliftError as error:
-        return [_failed(error)]
+        return [_failed(key, error)]
 
 
-def _failed(error: InferliftError) -> Check:
-    next_ = f" ({error.next_command})" if error.next_command else ""
-    return Check(name="old side", ok=False, detail=f"{error.what}: {error.why}{next_}" if error.why else error.what)
+def _failed(key: str, error: InferliftError) -> Check:
+    why = f"; {error.why}" if error.why else ""
+    then = f"; next: {error.next_command}" if error.next_command else ""
+    return Check(name=key, ok=False, detail=f"{error.what}{why}{then}".replace("\n", " "))
 
 
 def _is_v4(text: str) -> bool:

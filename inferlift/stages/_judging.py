@@ -112,9 +112,12 @@ class Judge:
         if lab is not None and lab.users:
             return _users.gate(self.ctx, "switch", began)
         target = from_contract(
-            self.world.contract, address=None, resolver=_answers.servers(self.ctx, self.world)[1], timeout_s=CLIENT_S
+            self.world.contract,
+            address=None,
+            resolver=_answers.users_resolver(self.ctx, self.world),
+            timeout_s=CLIENT_S,
         )
-        seen = [probe.once(target, timeout_s=CLIENT_S) for _ in range(CLIENTS)]
+        seen = [probe.once(target, timeout_s=CLIENT_S, protocol=protocol(self.ctx)) for _ in range(CLIENTS)]
         bad = [c.detail for c in seen if not c.ok]
         return error_gate(
             "client by name", len(bad), CLIENTS, target=0.0, minimum=CLIENTS, source="a client by name",

@@ -179,6 +179,11 @@ class SwitchStage(Stage):
         world, service = ctx.need("world", World), _fleet.current(ctx)
         return float(self._switch(ctx, world, service.endpoint.address).rollback())
 
+    def restore(self, ctx: Context) -> None:
+        """The record as it was found before the switch. Raises Refusal unless the old side alone is answered."""
+        world, service = ctx.need("world", World), _fleet.current(ctx)
+        self._switch(ctx, world, service.endpoint.address).restore()
+
     def users_at(self, ctx: Context) -> dict[str, int] | None:
         """The record's weights now; None when the name does not exist. Raises Retryable when it cannot be read."""
         world = ctx.need("world", World)

@@ -117,7 +117,7 @@ def approved(lab: Lab, *more: str) -> None:
         done = lab.invoke("deploy", *given, *more)
         if done.returncode == 0:
             return
-        asked = re.search(r"--plan ([0-9a-f]{12})", done.stderr + done.stdout)
+        asked = re.search(r"(?:--plan |as things stand \()([0-9a-f]{12})", done.stderr + done.stdout)
         if asked is None and "verdict is" in done.stderr:
             assert lab.invoke("approve", "--reason", "a test on stand-ins").returncode == 0
             continue

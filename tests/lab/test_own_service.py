@@ -6,9 +6,13 @@ its API) and has no `lab:` section. The hosts are plain_hosts' stand-ins.
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +24,7 @@ from inferlift import ssh
 from inferlift.artifacts import Cutover, Measurement, Scaled, Watch, World
 from inferlift.dns.powerdns import PowerDns
 from inferlift.dns.record import RecordState
+from inferlift.load.users import summarise
 from inferlift.profile import ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -83,6 +88,23 @@ class Stranger:
         )  # fmt: skip
         return told + hosts
 
+    @contextmanager
+    def users(self, out: Path) -> Iterator[None]:
+        """The service's own users, who know nothing of a migration."""
+        c, config = self.world.contract, out.with_suffix(".json")
+        config.write_text(
+            json.dumps(
+                {"name": c.name, "resolver": self.world.resolver.address, "ca": c.ca, "key_header": c.key_header,
+                 "key": c.key, "route": c.routes[0].path, "rate": 2, "max_tokens": 4, "out": str(out), "limit_s": 1800}
+            )
+        )  # fmt: skip
+        child = subprocess.Popen([sys.executable, "-m", "inferlift.load.users", str(config)], cwd=ROOT)
+        try:
+            yield
+        finally:
+            child.terminate()
+            child.wait(timeout=30)
+
     def state(self) -> dict[str, State]:
         return {"origin": state(self.world.origin)}
 
@@ -126,8 +148,17 @@ def before(stranger: Stranger) -> dict[str, State]:
 
 
 @pytest.fixture(scope="module")
+def found(stranger: Stranger) -> RecordState:
+    return stranger.record()
+
+
+@pytest.fixture(scope="module")
 def mine(
-    stranger: Stranger, before: dict[str, State], plain: PlainHosts, tmp_path_factory: pytest.TempPathFactory
+    stranger: Stranger,
+    before: dict[str, State],
+    found: RecordState,
+    plain: PlainHosts,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
     path = tmp_path_factory.mktemp("profile") / "t-mine.yaml"
     path.write_text(stranger.profile(plain.section(MODELS)))
@@ -149,7 +180,7 @@ def test_what_is_not_as_declared_is_named_before_anything_is_made(
     cases = {
         f"known_hosts: {stranger.known_hosts}": (f"known_hosts: {nobody}", "compare the fingerprint"),
         f"logs: {stranger.world.log_glob}": ("logs: /var/log/nginx/acess.log*", "no file matches"),
-        f"key: {stranger.world.contract.key}": (f"key: file:{ROOT / 'LICENSE'}", "old side"),
+        f"key: {stranger.world.contract.key}": (f"key: file:{ROOT / 'LICENSE'}", "expected one line"),
         f"ssh: root@{stranger.world.address}": (
             f"ssh: root@{stranger.world.address}\n  address: 192.0.2.9", "leads users to"
         ),
@@ -167,9 +198,8 @@ def test_what_is_not_as_declared_is_named_before_anything_is_made(
 
 
 def test_nothing_of_the_old_side_is_changed_up_to_the_switch(
-    mine: Lab, stranger: Stranger, before: dict[str, State]
+    mine: Lab, stranger: Stranger, before: dict[str, State], found: RecordState
 ) -> None:
-    found = stranger.record()
     approved(mine, "--load-origin", "--to", "scale")
     assert mine.hosts() == mine.hosts("world") == [], "the lab made none of it"
     assert mine.artifact("world", World).lab is None
@@ -184,8 +214,11 @@ def test_nothing_of_the_old_side_is_changed_up_to_the_switch(
     assert now == found
 
 
-def test_its_users_are_moved_and_nobody_plays_them(mine: Lab, stranger: Stranger, before: dict[str, State]) -> None:
-    approved(mine)
+def test_its_users_are_moved_and_nobody_plays_them(
+    mine: Lab, stranger: Stranger, before: dict[str, State], tmp_path: Path
+) -> None:
+    with stranger.users(tmp_path / "users.jsonl"):
+        approved(mine)
     assert set(mine.statuses().values()) == {"done"}
     cutover = mine.artifact("switch", Cutover)
     assert not cutover.rolled_back
@@ -194,6 +227,8 @@ def test_its_users_are_moved_and_nobody_plays_them(mine: Lab, stranger: Stranger
     assert not cutover.guard, "it stands by with its own key"
     assert cutover.old_side is not None
     assert stranger.record().weights == {cutover.new: 100}
+    seen = summarise(tmp_path / "users.jsonl", cutover.old, cutover.new)
+    assert [(u.failed, u.old > 0, u.new > 0) for u in seen] == [(0, True, True)] * 2
     assert mine.artifact("watch", Watch).gates
     assert mine.invoke("deploy").returncode == 0
     ended = mine.invoke("decommission")
@@ -201,7 +236,9 @@ def test_its_users_are_moved_and_nobody_plays_them(mine: Lab, stranger: Stranger
     assert_same(before, stranger.state())
 
 
-def test_users_come_back_and_the_old_host_is_as_it_was(mine: Lab, stranger: Stranger, before: dict[str, State]) -> None:
+def test_users_come_back_and_all_of_it_is_as_it_was(
+    mine: Lab, stranger: Stranger, before: dict[str, State], found: RecordState
+) -> None:
     refused = mine.invoke("destroy")
     assert refused.returncode == 2
     assert "DNS points at the fleet" in refused.stderr
@@ -216,5 +253,6 @@ def test_users_come_back_and_the_old_host_is_as_it_was(mine: Lab, stranger: Stra
         done = mine.invoke("destroy")
     assert done.returncode == 0, done.stderr[-3000:]
     assert_same(before, stranger.state())
+    assert stranger.record() == found
     answered = ssh.run(stranger.world.origin, "systemctl is-active nginx", timeout_s=20)
     assert answered.stdout.strip() == "active"

@@ -17,7 +17,9 @@ from inferlift.artifacts import Evidence, Figure, LogQuality, Percentiles, Route
 from inferlift.declaration import load
 from inferlift.drafting import UNKNOWN, Draft, describe, draft, on_terminal, questions
 from inferlift.errors import DeclarationError
+from inferlift.profile import Origin
 from inferlift.profile.demand import TASKS
+from inferlift.profile.dns import Dns
 from inferlift.profile_schema import all_keys
 from inferlift.stages._plan import planned
 
@@ -333,6 +335,15 @@ def test_lab_and_static_get_their_sections(root: Path) -> None:
         "static.hosts.0.cores",
         "static.hosts.0.ram_gb",
     ]
+
+
+@pytest.mark.parametrize("target", ["aws", "static"])
+def test_the_old_side_stands_there_to_be_filled_in(root: Path, target: str) -> None:
+    text = draft("own", root, answers={**CHAT, "target": target}).path.read_text(encoding="utf-8")
+    rows = text.partition("# origin:\n")[2].splitlines()
+    plain = yaml.safe_load("origin:\n" + "\n".join(row.removeprefix("# ") for row in rows))
+    assert Origin.model_validate(plain["origin"]).name == "ai.example.com"
+    assert Dns.model_validate(plain["switch"]["dns"]).kind == "powerdns"
 
 
 def test_every_question_is_about_a_key() -> None:

@@ -9,7 +9,7 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from inferlift.configure.certificates import ensure_ca, issue
+from inferlift.configure.certificates import ensure_ca, issue, serves
 
 START = datetime(2026, 11, 30, tzinfo=UTC)
 
@@ -91,3 +91,32 @@ def test_keys_are_for_the_owner_only(tmp_path: Path) -> None:
     ca = ensure_ca(tmp_path, "fleet")
     _, key = issue(ca, tmp_path, "h", dns=("h",))
     assert [oct(p.stat().st_mode & 0o777) for p in (ca.key, key)] == ["0o600", "0o600"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "days_later", "said"),
+    [
+        ("ai.x.test", "ai.key", 0, ""),
+        ("AI.x.test", "ai.key", 0, ""),
+        ("b.wild.test", "ai.key", 0, ""),
+        ("a.b.wild.test", "ai.key", 0, "not for a.b.wild.test"),
+        ("other.test", "ai.key", 0, "it is for *.wild.test, ai.x.test, not for other.test"),
+        ("ai.x.test", "ca.key", 0, "ca.key is not its key"),
+        ("ai.x.test", "ai.pem", 0, "no private key in PEM"),
+        ("ai.x.test", "ai.key", 400, "it ended at"),
+    ],
+)
+def test_what_users_are_shown_is_looked_at_before_anything_is_made(
+    tmp_path: Path, name: str, key: str, days_later: float, said: str
+) -> None:
+    ca = ensure_ca(tmp_path, "theirs", now=at(0))
+    cert, _ = issue(ca, tmp_path, "ai", dns=("ai.x.test", "*.wild.test"), days=365, now=at(0))
+    (check,) = serves(str(cert), f"file:{tmp_path / key}", name, now=at(days_later))
+    assert check.ok is (not said)
+    assert said in check.detail
+
+
+def test_a_file_without_a_certificate_is_said(tmp_path: Path) -> None:
+    (tmp_path / "c.pem").write_text("none")
+    for path in (tmp_path / "c.pem", tmp_path / "absent.pem"):
+        assert not serves(str(path), "env:X", "ai.x.test")[0].ok

@@ -12,6 +12,7 @@ from inferlift import decommission, migration, ssh, teardown
 from inferlift.artifacts import Check, Cutover, Status
 from inferlift.artifacts.cutover import Quiet, StubbornClient
 from inferlift.errors import CheckFailed, Refusal, Retryable
+from inferlift.profile import Origin
 from inferlift.stages import _fleet, _old_side
 from inferlift.stages.switch import SwitchStage
 
@@ -144,3 +145,48 @@ def test_a_log_that_cannot_be_read_is_no_quiet_one(ctx, said, monkeypatch) -> No
     with pytest.raises(Retryable):
         decommission.decommission(ctx, apply=True)
     assert said == []
+
+
+def test_a_side_that_was_found_is_its_owners_to_stop(ctx, said, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = SimpleNamespace(origin=ORIGIN, contract=SimpleNamespace(name="ai.x.test"))
+    monkeypatch.setattr("inferlift.stages.base.Context.need", lambda self, stage, model: found)
+    ctx.profile = ctx.profile.model_copy(update={"origin": Origin(name="ai.x.test", logs="/var/log/a.log")})
+    _, steps = decommission.decommission(ctx, apply=True)
+    assert steps[-1].text == "by hand, on root@192.0.2.1: stop what answers ai.x.test there"
+    assert [host for host, _ in said] == ["monitor-1"]
+    said.clear()
+    assert decommission.undo(ctx)
+    assert said == [], "whoever runs it starts it again; that it answers is looked at"
+
+
+@pytest.mark.parametrize(("lab", "weights", "refused"), [(None, {"b": 100}, True), (None, {"a": 100}, False)])
+def test_the_fleet_of_a_found_side_is_kept_while_users_are_on_it(
+    ctx, monkeypatch: pytest.MonkeyPatch, lab: None, weights: dict[str, int], refused: bool
+) -> None:
+    fleet = SimpleNamespace(endpoints=[SimpleNamespace(address="b")], hosts=[])
+    monkeypatch.setattr("inferlift.provision.read_fleet", lambda *a: fleet)
+    monkeypatch.setattr("inferlift.provision.read_world", lambda *a: pytest.fail("the lab has none to be read"))
+    monkeypatch.setattr("inferlift.stages.base.Context.world", lambda self: SimpleNamespace(lab=lab))
+    monkeypatch.setattr("inferlift.stages.base.Context.tools", lambda self: None)
+    monkeypatch.setattr(SwitchStage, "users_at", lambda self, ctx: weights)
+    if refused:
+        with pytest.raises(Refusal, match="DNS points at the fleet"):
+            teardown._refuse_if_used(ctx)
+    else:
+        teardown._refuse_if_used(ctx)
+
+
+@pytest.mark.parametrize(("lab", "restored"), [(None, ["b"]), ("the lab's", [])])
+def test_a_found_sides_record_is_given_back_with_the_fleet(
+    ctx, monkeypatch: pytest.MonkeyPatch, lab: Any, restored: list[str]
+) -> None:
+    done: list[str] = []
+    switch = lambda self, ctx, world, new, attempt="": SimpleNamespace(restore=lambda: done.append(new))  # noqa: E731
+    monkeypatch.setattr("inferlift.stages.base.Context.world", lambda self: SimpleNamespace(lab=lab))
+    monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(endpoint=SimpleNamespace(address="b")))
+    monkeypatch.setattr(SwitchStage, "_switch", switch)
+    teardown._give_record_back(ctx)
+    assert done == [], "there is no fleet, so nobody was ever led to it"
+    ctx.ledger.set_document("service", {"endpoint": {"address": "b"}})
+    teardown._give_record_back(ctx)
+    assert done == restored

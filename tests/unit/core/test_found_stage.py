@@ -15,7 +15,7 @@ from inferlift import ssh
 from inferlift.artifacts import Check, Contract, Host, Route, World
 from inferlift.dns.record import Journal, RecordState
 from inferlift.errors import CheckFailed, Refusal
-from inferlift.profile import Origin
+from inferlift.profile import ROOT, Origin
 from inferlift.profile.dns import Dns
 from inferlift.stages import _found, _old_side
 
@@ -108,7 +108,7 @@ def test_what_the_old_host_lacks_is_named_and_nothing_is_written(there: Path) ->
     bad = origin(logs=f"{there}/acess.log*", body_log=f"{there}/bodies.jsonl")
     checks = _found._on_host(context(bad, state="read-only", source=f"{there}/no data"), HOST)
     assert [(c.name, c.ok) for c in checks] == [
-        ("origin.logs", False), ("origin.body_log", False), ("origin.data.source", False),
+        ("origin.logs", False), ("origin.body_log", False), ("data.source", False),
     ]  # fmt: skip
     assert "no file matches" in checks[0].detail
     assert sorted(there.iterdir()) == before
@@ -155,15 +155,26 @@ def test_recorded_requests_are_the_hosts_the_files_or_none(there: Path) -> None:
 
 
 def test_everything_that_is_wrong_is_said_in_one_refusal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(
+        "extends: demo\nname: mine\norigin:\n  name: ai.x.test\n  logs: /var/log/a.log\n"
+    )
+    ctx = context(origin())
+    ctx.root, ctx.profile_path = ROOT, tmp_path / "mine.yaml"
     monkeypatch.setattr(_found, "_host", lambda ctx, said: HOST)
     monkeypatch.setattr(_found, "_in_dns", lambda ctx, said, contract, host: (OLD, 300))
     wrong = {"_certificate": "ended", "_secrets": "short", "_on_host": "no log", "_answering": "status 401"}
+    keys = {"_certificate": "origin.certificate", "_secrets": "origin.key", "_on_host": "origin.logs"}
     for name, why in wrong.items():
-        bad = [Check(name=name, ok=False, detail=why)]
+        bad = [Check(name=keys.get(name, "origin"), ok=False, detail=why)]
         monkeypatch.setattr(_found, name, lambda *a, bad=bad: bad)
     with pytest.raises(Refusal) as caught:
-        _found.Found().run(context(origin()))
-    assert all(why in caught.value.why for why in wrong.values())
+        _found.Found().run(ctx)
+    assert caught.value.what.splitlines()[1:] == [
+        f"{ctx.profile_path}:3: origin.certificate: ended",
+        f"{ctx.profile_path}:3: origin.key: short",
+        f"{ctx.profile_path}:5: origin.logs: no log",
+        f"{ctx.profile_path}:3: origin: status 401",
+    ]
     assert caught.value.exit_code == 2
     for name in wrong:
         monkeypatch.setattr(_found, name, lambda *a: [Check(name="x", ok=True)])

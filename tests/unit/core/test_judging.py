@@ -87,12 +87,10 @@ def test_without_users_of_ours_a_client_asks_by_name(
         name="ai.x.test", certificate="/c", certificate_key="file:/k", key_header="X", key="env:K",
         routes=(Route(path="/a", upstream="/b"),),
     )  # fmt: skip
-    judge.world = SimpleNamespace(
-        contract=contract, resolver=SimpleNamespace(address="10.0.0.4"), authority=SimpleNamespace(address="a")
-    )  # type: ignore[assignment]
+    judge.world = SimpleNamespace(contract=contract, resolver=SimpleNamespace(address="10.0.0.4"))  # type: ignore[assignment]
     asked: list[Any] = []
 
-    def once(target: Any, timeout_s: float) -> Check:
+    def once(target: Any, timeout_s: float, protocol: Any) -> Check:
         asked.append((target.address, target.resolver, target.name))
         return Check(name="completion", ok=answers[len(asked) - 1], detail="status 503")
 

@@ -34,6 +34,14 @@ def test_with_an_old_side_it_can_be_moved(name: str) -> None:
     deployable(profile(name, data={"state": "none"}), name)
 
 
+def test_the_walk_through_shows_what_can_be_declared() -> None:
+    text = (ROOT / "docs" / "move.md").read_text(encoding="utf-8")
+    said = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    plain = profile().model_dump(mode="json")
+    plain["switch"] = {**plain["switch"], **said["switch"]}
+    assert lacking(Profile.model_validate({**plain, "origin": said["origin"]})) == []
+
+
 @pytest.mark.parametrize(
     ("change", "missing"),
     [
@@ -66,7 +74,7 @@ def test_all_of_it_is_said_at_once_by_file_and_line(tmp_path: Path) -> None:
     path.write_text("extends: llm-13b\nname: mine\norigin:\n  name: ai.example.com\n  logs: /var/log/access.log\n")
     declared = load(str(path), ROOT)
     with pytest.raises(DeclarationError, match="7 things are missing") as caught:
-        deployable(declared.profile, "mine", declared.places)
+        deployable(declared.profile, "mine", declared)
     assert caught.value.exit_code == 2
     rows = caught.value.what.splitlines()[1:]
     assert rows[0] == f"{path}:3: origin.ssh: missing; expected USER@HOST of the old host"
@@ -78,7 +86,7 @@ def test_all_of_it_is_said_at_once_by_file_and_line(tmp_path: Path) -> None:
 def test_without_an_old_side_the_section_to_copy_is_shown(name: str) -> None:
     declared = load(name, ROOT)
     with pytest.raises(DeclarationError, match="does not say where its users are now") as caught:
-        deployable(declared.profile, name, declared.places)
+        deployable(declared.profile, name, declared)
     assert EXAMPLE.read_text(encoding="utf-8").rstrip() in caught.value.why
     assert f"profiles/{name}.yaml" in caught.value.why
     assert f"--profile {name}" in caught.value.next_command
