@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import shlex
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from inferlift.commands import finite_json
-from inferlift.errors import DeclarationError, Held
+from inferlift.errors import DeclarationError, Held, InferliftError
 from inferlift.place import callers
 from inferlift.profile import ROOT
+
+NEXT = "put that right, then the same command again (docs/switch.md, `The switch alone`)"
+FLAGS = {"ttl_s": "--ttl:", "min_samples": "--samples:"}
 
 
 def audit_files(logs: str, **given: Any) -> int:
@@ -104,6 +110,21 @@ def shadow(share: float, *, profile: str, name: str, new: str, ca: str) -> int:
     return 0
 
 
+def _always_next(call: Callable[..., int]) -> Callable[..., int]:
+    """Engines know no command line: what they leave open is said here."""
+
+    @functools.wraps(call)
+    def told(*given: Any, **named: Any) -> int:
+        try:
+            return call(*given, **named)
+        except InferliftError as error:
+            error.next_command = error.next_command or NEXT
+            raise
+
+    return told
+
+
+@_always_next
 def switch_alone(
     name: str, old: str, new: str, dns: str, *, gate: str = "", url: str = "", ca: str = "", log: str = "",
     authority: tuple[str, ...] = (), resolver: str = "", dns_port: int = 53, owner: str = "", steps: str = "",
@@ -136,7 +157,12 @@ def switch_alone(
         return 0
     vouches = str(callers(ca)) if ca else None
     source = GateSource(command=gate or None, url=url or None, ca=vouches, folder=str(callers(".")))
-    again = f"./invoke rollback --name {name} --old {old} --new {new} --dns {dns}"
+    flags = [word for address in authority for word in ("--authority", address)]
+    flags += [w for flag, value in (("--resolver", resolver), ("--owner", owner)) if value for w in (flag, value)]
+    flags += ["--dns-port", str(dns_port)] if dns_port != 53 else []
+    again = "./invoke " + shlex.join(
+        ["rollback", "--name", name, "--old", old, "--new", new, "--dns", dns, *flags]
+    )  # fmt: skip
     try:
         result = standalone(name, old, new, settings, source, plan=_switch_plan(steps, ttl, samples), **asked)
     except Held as held:
@@ -154,6 +180,9 @@ def switch_alone(
         print(f"next: {again} (the way back)")
     if result.rolled_back:
         print(f"rolled back: all users of {name} are at {old}: {result.why}", file=sys.stderr)
+        print(
+            f"next: mend that, then the same command again; or {again} --restore (the record as found)", file=sys.stderr
+        )
     return 1 if result.rolled_back else 0
 
 
@@ -169,7 +198,8 @@ def _switch_plan(steps: str, ttl: int, samples: int) -> Any:
             given["steps"] = tuple(int(part) for part in steps.split(","))
         return profile.Switch.model_validate({key: value for key, value in given.items() if value})
     except ValidationError as error:
-        why = error.errors(include_url=False)[0]["msg"]
+        first = error.errors(include_url=False)[0]
+        why = f"{FLAGS.get(str(first['loc'][0]), '') if first['loc'] else ''} {first['msg']}".strip()
     except ValueError:
         why = "percents by commas, as in 1,10,50,100"
     raise DeclarationError("the switch cannot be made like that", why=why)

@@ -66,16 +66,19 @@ def follow(
     out: TextIO | None = None,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
+    after: str = "",
 ) -> int:
     """Look on until the run ends; its exit code. Without a run under way: how it stands, and 0. A run that was killed
-    gives 1. On a terminal one view that is rewritten, else a line for each step."""
+    gives 1, unless it is detached: then the one that is started after it is followed (`after`: the killed one), however
+    soon that ends. On a terminal one view that is rewritten, else a line for each step."""
     out = out or sys.stdout
     until = clock() + STARTS_WITHIN_S
-    while (run := newest(where)) is None or not run.alive:
-        if clock() >= until:
-            print("no run is under way", file=out)
+    while (run := newest(where)) is None or run.id == after or not (run.alive or (after and run.exit is not None)):
+        supervised = detached.look(where.folder) or {}
+        if clock() >= until and not (after and supervised.get("running")):
+            print(detached.told(where.folder) if after else "no run is under way", file=out)
             _stages(where, out)
-            return 0
+            return int(supervised.get("exit") or 1) if after else 0
         sleep(EVERY_S)
     tail = Tail(where.folder / "runs" / run.id / "run.log")
     show = _terminal if out.isatty() else _plain
@@ -84,7 +87,7 @@ def follow(
     if ended is None or ended.exit is None:
         if (detached.look(where.folder) or {}).get("running"):
             print("the run was killed; it is detached, and started again", file=out)
-            return follow(where, out=out, sleep=sleep, clock=clock)
+            return follow(where, out=out, sleep=sleep, clock=clock, after=run.id)
         print(f"the run was killed; the same command goes on: ./{run.command}", file=out)
         return 1
     print(f"ended with {ended.exit}{': ' + ended.message if ended.message else ''}", file=out)

@@ -28,6 +28,7 @@ from inferlift.errors import Retryable
 CONFIDENCE = 0.999
 WINDOW = 64  # queries in flight at once
 TRIES = 3
+PATIENCE = (0.25, 1.0, 1.0)  # of the time-out, try by try
 
 
 @dataclass(frozen=True)
@@ -158,7 +159,7 @@ def _binomial(k: int, n: int, p: float) -> float:
 def _exchange(udp: socket.socket, wire: bytes, n: int, timeout_s: float) -> list[bytes]:
     """Send the query n times with ids 0..n-1, WINDOW at once, lost ones again; the answers."""
     got: dict[int, bytes] = {}
-    for patience in (timeout_s / 4, timeout_s, timeout_s):
+    for patience in (share * timeout_s for share in PATIENCE):
         missing = [i for i in range(n) if i not in got]
         for first in range(0, len(missing), WINDOW):
             window = set(missing[first : first + WINDOW])
@@ -181,7 +182,9 @@ def _exchange(udp: socket.socket, wire: bytes, n: int, timeout_s: float) -> list
                 break  # nobody there: the next try, not the next window
         if len(got) == n:
             return list(got.values())
-    raise Retryable(f"{udp.getpeername()[0]} left {n - len(got)} of {n} DNS queries unanswered")
+    raise Retryable(
+        f"{udp.getpeername()[0]} left {n - len(got)} of {n} DNS queries unanswered", why=f"asked {len(PATIENCE)} times"
+    )
 
 
 def _ask(address: str, query: dns.message.Message, port: int, timeout_s: float) -> dns.message.Message:

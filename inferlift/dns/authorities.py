@@ -30,7 +30,11 @@ def discover(name: str, *, resolver: str, port: int = 53, timeout_s: float = 3.0
         if servers := _ask(resolver, zone, "NS", port, timeout_s):
             break
     else:
-        raise Refusal(f"{resolver} knows no zone that {name} is in")
+        raise Refusal(
+            f"{resolver} knows no zone that {name} is in",
+            why="it was asked for the name servers (NS) of each domain above the name",
+            next_command="give them by address: --authority with --name, switch.dns.authority in a profile",
+        )
     found: list[str] = []
     for server in servers:
         addresses = _ask(resolver, server, "A", port, timeout_s)

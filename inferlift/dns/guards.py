@@ -8,7 +8,7 @@ from inferlift.dns.backend import Desired
 from inferlift.dns.record import RecordState, agrees, difference, fqdn, journal_name
 from inferlift.errors import Refusal
 
-LOOK = "invoke status"
+LOOK = "see who else writes this record; then the same command again, or ./invoke rollback with the same arguments"
 
 
 def check(

@@ -10,6 +10,7 @@ import getpass
 import ipaddress
 import json
 import os
+import re
 import shlex
 import socket
 import time
@@ -27,6 +28,7 @@ from inferlift.dns.record import fqdn
 from inferlift.dns.switch import Result, RollbackTimes, Switch
 from inferlift.errors import DeclarationError, InferliftError, Retryable
 
+NAME = re.compile(r"(?=.{3,254}$)([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)+[A-Za-z0-9-]{2,63}\.?")
 VERDICTS: dict[int, Verdict] = {0: "pass", 1: "fail", 3: "inconclusive"}
 
 
@@ -142,6 +144,8 @@ def _possible(
     name: str, old: str, new: str, given: settings.Settings, gate: GateSource | None, asked: Asked
 ) -> None:  # fmt: skip
     """What can be known to be wrong without asking anybody. Raises DeclarationError."""
+    if not NAME.fullmatch(name):
+        raise DeclarationError(f"{name!r} is no DNS name", why="expected a name as users have it: ai.example.com")
     for what, addresses in (
         ("side", (old, new)),
         ("name server", (*asked.authority, *filter(None, (asked.resolver,)))),

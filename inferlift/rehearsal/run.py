@@ -149,12 +149,12 @@ def differs(spec: Spec, ended: Ended, users: str, expected: str) -> str:
 
 
 def last_words(ended: Ended) -> str:
-    """The line that says how it ended."""
+    """The line that says how it ended; of what was found, the first is the cause and the others follow from it."""
     lines = [line.strip() for line in ended.text.splitlines() if line.strip()]
     said = [line.removeprefix("inferlift: ") for line in lines if line.startswith("inferlift: ")]
     found = [line for line in lines if " found: " in line]
     plain = [line for line in lines if not line.startswith(("report", "next", "why"))]
-    return re.sub(r"\s+", " ", (said or found or plain or ["nothing"])[-1])[:160]
+    return re.sub(r"\s+", " ", (said[-1:] or found[:1] or plain[-1:] or ["nothing"])[0])[:160]
 
 
 def ensure(lab: Standing, after: str) -> None:

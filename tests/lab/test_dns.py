@@ -246,7 +246,7 @@ def test_forward_back_forward_without_one_empty_answer(zone: None) -> None:
     with Users() as users:
         first = switch().run()
         back = switch().rollback()
-        second = switch("run-2").run()
+        second = switch("run-2", steps=(10, 100)).run()
         switch("run-2").rollback()
         switch("run-2").restore()
     print(

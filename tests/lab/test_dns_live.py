@@ -1,17 +1,20 @@
 """Users who move: resolving clients, keep-alive clients and a resolver that serves stale answers, at more than 20
 requests a second, forward, back and forward again.
 
-The endpoint is two nginx servers that answer at once (a model server is too slow for such a rate on two cores, and
-says nothing of DNS); name server and resolvers are real, on loopback.
+The endpoint is Triton on either side, with a trivial model that says where it runs, behind nginx as old sides have it.
+Name server and resolvers are real too; all on loopback.
 """
 
 from __future__ import annotations
 
 import http.client
+import json
+import os
 import signal
 import subprocess
 import threading
 import time
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -20,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from inferlift import profile
+from inferlift import profile, toolchain
 from inferlift.dns import answers, loopback, stubborn
 from inferlift.dns.standalone import GateSource, back, standalone
 from inferlift.errors import Retryable
@@ -33,6 +36,24 @@ pytestmark = pytest.mark.lab
 ZONE, NAME = "demo.test.", "ai.demo.test"
 OLD, NEW, AUTHORITY, HONEST, STALE = "127.0.43.10", "127.0.43.20", "127.0.0.1", "127.0.43.53", "127.0.43.54"
 STALE_S = 6  # how long that resolver keeps what it knows
+ASKED = json.dumps({"inputs": [{"name": "IN", "datatype": "INT32", "shape": [1], "data": [1]}]})
+MODEL = """
+import os, sys
+sys.path.insert(0, os.environ["SITE"])
+import numpy
+import triton_python_backend_utils as triton
+class TritonPythonModel:
+    def execute(self, requests):
+        side = numpy.array([os.environ["SIDE"].encode()], dtype=object)
+        return [triton.InferenceResponse([triton.Tensor("SIDE", side)]) for _ in requests]
+"""
+CONFIG = """
+name: "side"
+backend: "python"
+input [{ name: "IN", data_type: TYPE_INT32, dims: [1] }]
+output [{ name: "SIDE", data_type: TYPE_STRING, dims: [1] }]
+instance_group [{ kind: KIND_CPU }]
+"""
 
 
 class Client(threading.Thread):
@@ -54,7 +75,7 @@ class Client(threading.Thread):
             error = ""
             try:
                 self._ask()
-            except (http.client.RemoteDisconnected, ConnectionResetError):
+            except (http.client.RemoteDisconnected, ConnectionResetError, BrokenPipeError):
                 error = self._again() if self.keep else "closed before an answer"
             except (OSError, http.client.HTTPException, Retryable) as wrong:
                 error = type(wrong).__name__
@@ -78,10 +99,10 @@ class Client(threading.Thread):
                 raise OSError("no address")
             self.side = addresses[0]
             self.connection = http.client.HTTPConnection(addresses[0], self.web, timeout=5)
-        self.connection.request("GET", "/", headers={"Host": NAME, "User-Agent": f"{self.what}/1"})
+        self.connection.request("POST", "/infer", ASKED, {"Host": NAME, "User-Agent": f"{self.what}/1"})
         answer = self.connection.getresponse()
         body = answer.read().decode()
-        if answer.status != 200 or body != self.side:
+        if answer.status != 200 or json.loads(body)["outputs"][0]["data"] != [self.side]:
             raise OSError(f"status {answer.status}, {body} answered")
         if not self.keep or answer.getheader("Connection") == "close":
             self.connection.close()
@@ -89,12 +110,54 @@ class Client(threading.Thread):
 
 
 @contextmanager
-def sides(found: loopback.Programs, folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """Two servers that say who they are, each with an access log of its own in the combined format."""
+def triton(folder: Path) -> Iterator[int]:
+    """Triton on both sides' addresses, from the wheels that the lab's hosts get."""
+    toolchain.ensure(["triton-wheels"], print)
+    libraries = loopback.programs(store.cache() / "libpython", ("libpython3.11",)).env()["LD_LIBRARY_PATH"]
+    site, model, port = folder / "site", folder / "models" / "side", loopback.free_port()
+    for name in ("nvidia_pytriton", "numpy"):
+        (wheel,) = toolchain.wheel_folder("triton-wheels").glob(f"{name}-*.whl")
+        zipfile.ZipFile(wheel).extractall(site)
+    server = site / "pytriton" / "tritonserver"
+    stub = server / "backends" / "python" / "triton_python_backend_stub"
+    (server / "python_backend_stubs" / "3.11" / stub.name).rename(stub)
+    for program in (stub, server / "bin" / "tritonserver"):
+        program.chmod(0o755)
+    (model / "1").mkdir(parents=True)
+    (model / "1" / "model.py").write_text(MODEL)
+    (model / "config.pbtxt").write_text(CONFIG)
+    options = [
+        f"--model-repository={model.parent}", f"--http-port={port}", "--allow-grpc=false", "--allow-metrics=false",
+        f"--backend-directory={server}/backends", "--disable-auto-complete-config",
+        "--backend-config=python,shm-default-byte-size=1048576",
+    ]  # fmt: skip
+    env = {**os.environ, "SITE": str(site), "LD_LIBRARY_PATH": f"{site}/nvidia_pytriton.libs:{libraries}"}
+    running = []
+    try:
+        for side in (OLD, NEW):
+            with (folder / f"{side}.log").open("w") as log:
+                argv = [str(server / "bin" / "tritonserver"), *options, f"--http-address={side}"]
+                running.append(subprocess.Popen(argv, env={**env, "SIDE": side}, stdout=log, stderr=log))
+        for side in (OLD, NEW):
+            ready = answers.wait_visible(lambda s=side: _there(port, s, "/v2/health/ready"), timeout_s=60)  # type: ignore[misc]
+            assert ready is not None, (folder / f"{side}.log").read_text()[-3000:]
+        yield port
+    finally:
+        for child in running:
+            child.terminate()
+        for child in running:
+            child.wait(20)
+
+
+@contextmanager
+def sides(found: loopback.Programs, folder: Path, model: int) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """nginx before each side's model, each with an access log of its own in the combined format."""
     folder.mkdir()
     port = loopback.free_port()
     servers = "\n".join(
-        f"server {{ listen {a}:{port}; access_log {folder}/{a}.log combined; location / {{ return 200 {a}; }} }}"
+        f"server {{ listen {a}:{port}; access_log {folder}/{a}.log combined;\n"
+        f"location / {{ proxy_pass http://{a}:{model}/v2/models/side/ready; }}\n"
+        f"location /infer {{ proxy_pass http://{a}:{model}/v2/models/side/infer; }} }}"
         for a in (OLD, NEW)
     )
     (folder / "nginx.conf").write_text(
@@ -106,17 +169,17 @@ def sides(found: loopback.Programs, folder: Path) -> Iterator[tuple[int, subproc
     argv = [found.path("nginx"), "-c", str(folder / "nginx.conf"), "-e", str(folder / "error.log")]
     child = subprocess.Popen(argv, env=found.env())
     try:
-        assert answers.wait_visible(lambda: loopback._listens(port) or _there(port), timeout_s=10) is not None
+        assert answers.wait_visible(lambda: _there(port, NEW, "/"), timeout_s=10) is not None
         yield port, child
     finally:
         child.terminate()
         child.wait(10)
 
 
-def _there(port: int) -> bool:
+def _there(port: int, address: str, path: str) -> bool:
     try:
-        connection = http.client.HTTPConnection(NEW, port, timeout=1)
-        connection.request("GET", "/")
+        connection = http.client.HTTPConnection(address, port, timeout=1)
+        connection.request("GET", path)
         return connection.getresponse().status == 200
     except OSError:
         return False
@@ -129,7 +192,8 @@ def test_forward_back_forward_while_users_ask(tmp_path: Path, monkeypatch: pytes
         loopback.powerdns(found, tmp_path / "pdns", ZONE, [(NAME, "A", 2, OLD)]) as pdns,
         loopback.unbound(resolvers, tmp_path / "honest", ZONE, pdns, HONEST),
         loopback.unbound(resolvers, tmp_path / "stale", ZONE, pdns, STALE, stale_s=STALE_S),
-        sides(found, tmp_path / "web") as (web, nginx),
+        triton(tmp_path / "triton") as model,
+        sides(found, tmp_path / "web", model) as (web, nginx),
     ):
         monkeypatch.setenv("DNS_KEY", pdns.secret)
         clients = [

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
+import sys
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from inferlift import following, ledger, place
+from inferlift import detached, following, ledger, place
 from inferlift.artifacts import Status
 from inferlift.ledger import Ledger, connect
+from inferlift.profile import ROOT
 
 
 @pytest.fixture
@@ -80,3 +84,50 @@ def test_the_view_on_a_terminal_shows_stages_users_and_lines(where: place.Place)
     assert "users: 10 % on the new side" in text
     assert "runs" in text
     assert "a line" in text
+
+
+SUPERVISOR = """
+import sys
+from inferlift import detached
+detached.PAUSE_S, real = 0.1, detached.subprocess.Popen
+detached.subprocess.Popen = lambda argv, **named: real([sys.executable, "-c", RUN, *sys.argv[1:3]], **named)
+sys.exit(detached.main([sys.argv[1], "deploy"]))
+"""
+RUN = """
+import os, pathlib, sys, time
+from inferlift.ledger import Ledger
+folder = pathlib.Path(sys.argv[1])
+with Ledger.open(folder, command="invoke deploy --profile demo-small", declared_in=pathlib.Path(sys.argv[2])) as kept:
+    (folder / "runs" / kept.run).mkdir(parents=True)
+    again = len(kept.runs()) > 1
+    (folder / "runs" / kept.run / "run.log").write_text("goes on\\n" if again else "begins\\n")
+    while not (folder / "seen").exists():
+        time.sleep(0.02)
+    if not again:
+        os.kill(os.getpid(), 9)
+"""
+
+
+def test_a_detached_run_is_followed_through_its_kill_and_its_restart(where: place.Place) -> None:
+    """Supervisor, ledger, kill and restart are real; the run is a stand-in that ends as soon as it was seen."""
+    where.folder.mkdir(parents=True)
+    argv = [sys.executable, "-c", f"RUN = {RUN!r}\n{SUPERVISOR}", str(where.folder), str(where.profile_path)]
+    supervisor = subprocess.Popen([*argv, "inferlift.detached"], cwd=ROOT, stdout=subprocess.DEVNULL)
+    out = io.StringIO()
+
+    def look_again(seconds: float) -> None:
+        time.sleep(0.05)
+        if "begins" in out.getvalue():
+            (where.folder / "seen").touch()
+
+    try:
+        assert following.follow(where, out=out, sleep=look_again) == 0
+        assert supervisor.wait(20) == 0
+    finally:
+        supervisor.kill()
+    assert out.getvalue().splitlines() == [
+        "begins", "the run was killed; it is detached, and started again", "goes on", "ended with 0",
+    ]  # fmt: skip
+    found = detached.look(where.folder)
+    assert found is not None
+    assert (found["starts"], found["exit"]) == (2, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -316,6 +317,9 @@ AT_GATEWAY = {"kind": "haproxy", "backend": "b", "servers": {OLD: "o", NEW: "n"}
         ({"backend": {**DNS, "key": "env:NOT_SET_ANYWHERE"}}, "env:NOT_SET_ANYWHERE"),
         ({"backend": {**DNS, "zone": "another.test"}}, "not in the zone"),
         ({"backend": AT_GATEWAY}, "requests through it"),
+        ({"name": f"https://{NAME}"}, "is no DNS name"),
+        ({"name": "*.demo.test"}, "is no DNS name"),
+        ({"name": "ai"}, "is no DNS name"),
     ],
 )
 def test_what_cannot_be_is_said_before_any_server_is_asked(
@@ -329,7 +333,35 @@ def test_what_cannot_be_is_said_before_any_server_is_asked(
         monkeypatch.setattr(f"inferlift.dns.{module}.{name}", asked)
     given: dict[str, Any] = {"new": NEW, "backend": DNS, "gate": GateSource(command="true"), **changed}
     with pytest.raises(DeclarationError, match=said):
-        standalone(NAME, OLD, given.pop("new"), given.pop("backend"), given.pop("gate"), **given)
+        standalone(
+            given.pop("name", NAME), OLD, given.pop("new"), given.pop("backend"), given.pop("gate"), **given
+        )  # fmt: skip
+
+
+def test_as_it_is_typed_every_error_has_a_next_step_and_the_way_back_keeps_its_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from inferlift import alone
+
+    monkeypatch.setenv("SWITCH_TEST_KEY", "c2VjcmV0")
+    monkeypatch.setenv("INFERLIFT_CWD", str(tmp_path))
+    (tmp_path / "dns.yaml").write_text(json.dumps(DNS))
+    named = {"authority": ("192.0.2.3",), "resolver": "192.0.2.4", "owner": "the team", "dns_port": 5353}
+    with pytest.raises(DeclarationError) as wrong:
+        alone.switch_alone(NAME, OLD, OLD, "dns.yaml", gate="true")
+    assert "The switch alone" in wrong.value.next_command
+    with pytest.raises(DeclarationError, match="cannot be made") as wrong:
+        alone.switch_alone(NAME, OLD, NEW, "dns.yaml", gate="true", ttl=-3)
+    assert wrong.value.why.startswith("--ttl: ")
+
+    def held(*_: Any, **__: Any) -> Any:
+        raise Held("the gates do not decide")
+
+    monkeypatch.setattr("inferlift.dns.standalone.standalone", held)
+    with pytest.raises(Held) as waits:
+        alone.switch_alone(NAME, OLD, NEW, "dns.yaml", gate="true", **named)
+    assert f"./invoke rollback --name {NAME} --old {OLD} --new {NEW} --dns dns.yaml" in waits.value.next_command
+    assert "--authority 192.0.2.3 --resolver 192.0.2.4 --owner 'the team' --dns-port 5353" in waits.value.next_command
 
 
 @pytest.mark.parametrize(

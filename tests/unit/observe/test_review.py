@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_watch import profile
+from test_watch import COST, END, START, Canned, profile
 
 from inferlift.artifacts import Figure, Memory, Sizing
+from inferlift.observe import judge
 from inferlift.observe.review import Plan, derived, due, review
 
 DAY = 86400.0
@@ -93,3 +94,21 @@ def test_triggers_below_a_limit_and_without_data() -> None:
     assert states["a new certificate"] == "met"
     assert states["a larger disk"] == "not met"
     assert states["more KV cache"] == "no data"
+
+
+def test_the_watch_plans_anew_for_the_peak_it_saw_and_keeps_that_plan() -> None:
+    asked: list[float] = []
+
+    def replan(peak: float) -> Sizing:
+        asked.append(peak)
+        return sizing(1, 4.0)
+
+    plan = Plan(profile=profile(p95_total_ms=1000.0), sizing=sizing(), replicas=5)
+    client: Any = Canned(**{"requests:rate": 1.5})
+    seen = judge(client, plan.profile, START, END, cost_per_hour=COST, gpu=False, plan=plan, replan=replan)
+    assert asked == [1.5]
+    assert seen.replanned is not None
+    assert seen.replanned.replicas == 1
+    (use,) = [j for j in seen.judgements if j.name == "use"]
+    assert use.verdict == "too low"
+    assert use.saving_monthly is not None
