@@ -113,6 +113,24 @@ def request(method, port, path, *, tls=False, client_cert=False, headers=None, b
         connection.close()
 
 
+def memory_bytes(meminfo=Path("/proc/meminfo"), cgroup=Path("/sys/fs/cgroup")):
+    total = next(int(line.split()[1]) * 1024 for line in read(meminfo).splitlines() if line.startswith("MemTotal:"))
+    limits = [cgroup / name for name in ("memory.max", "memory/memory.limit_in_bytes")]
+    texts = [read(path) for path in limits if path.exists()]
+    return min([total, *(int(text) for text in texts if text.isdigit())])
+
+
+def gpus_inside(container, count):
+    """As a process of the container sees them: what the host has does not help a server that is not given it."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    done = subprocess.run(
+        ["podman", "exec", container, *query], capture_output=True, timeout=60, check=False, text=True
+    )
+    rows = [line.split(", ") for line in done.stdout.splitlines() if line.count(", ") == 1]
+    told = "; ".join(f"{name}, {mib} MiB" for name, mib in rows) or (done.stderr or done.stdout).strip()[-200:]
+    return check(f"GPUs inside {container}", not done.returncode and len(rows) >= count, f"{told}; needed: {count}")
+
+
 def until(seconds, attempt):
     """The first result of `attempt()` that is ok, or the last one when the time is over."""
     deadline = time.monotonic() + seconds
