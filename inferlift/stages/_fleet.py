@@ -36,6 +36,7 @@ from inferlift.tree import tree_digest
 
 READY_COMPLETIONS = 5
 READY_WITHIN_S = 60
+PLAYBOOK_S = 900  # for all of it but the model's weights
 
 
 def desired(ctx: Context, **floors: int) -> DesiredFleet:
@@ -149,7 +150,7 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
         ctx.step(
             "data", lambda: copy_data(ctx, fleet), Transfer, subject=", ".join(h.name for h in fleet.by_role("model"))
         )
-    deliver(ctx, fleet)
+    deliver(ctx, fleet, lambda names: configure_fleet(ctx, fleet, only=names, tags=["base"]))
     contract = contract_of(ctx)
     how = configure_under_users if moved(ctx.ledger) else configure_fleet
     configured = ctx.step("configure", lambda: how(ctx, fleet), Configured, subject=fleet.label)
@@ -281,8 +282,10 @@ def roles_digest(ctx: Context) -> str:
     return tree_digest(ctx.root / "playbooks") + tree_digest(ctx.root / "templates")
 
 
-def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), check: bool = False) -> Configured:
-    """The playbook over all hosts of the fleet, or `only` some; a second run changes nothing."""
+def configure_fleet(
+    ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), tags: Sequence[str] = (), check: bool = False
+) -> Configured:
+    """The playbook over all hosts or `only` some, all roles or those of `tags`; a second run changes nothing."""
     from inferlift import configure
 
     wheels = server_wheels(ctx, ctx.profile.server.kind)
@@ -312,8 +315,9 @@ def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), che
     )
     made = models.over(made)
     return configure.apply(
-        fleet.hosts, "site.yml", made.variables, made.secrets, folder, ctx.say, limit=only, check=check
-    )
+        fleet.hosts, "site.yml", made.variables, made.secrets, folder, ctx.say, tags, only, check=check,
+        timeout_s=PLAYBOOK_S + (ctx.profile.server.deadline_s if "weights_models" in made.variables else 0),
+    )  # fmt: skip
 
 
 def _offer(ctx: Context, sizing: Sizing | None) -> Offer | None:
