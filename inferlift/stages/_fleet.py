@@ -28,6 +28,7 @@ from inferlift.artifacts import (
 from inferlift.errors import CheckFailed, Held, Refusal
 from inferlift.ledger import Intent
 from inferlift.secret import resolve
+from inferlift.stages._certifying import certify, in_time
 from inferlift.stages._common import protocol, server_wheels
 from inferlift.stages._moving import copy_data, deliver, strip
 from inferlift.stages._plan import planned
@@ -150,6 +151,7 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
         ctx.step(
             "data", lambda: copy_data(ctx, fleet), Transfer, subject=", ".join(h.name for h in fleet.by_role("model"))
         )
+    certify(ctx)
     deliver(ctx, fleet, lambda names: configure_fleet(ctx, fleet, only=names, tags=["base"]))
     contract = contract_of(ctx)
     how = configure_under_users if moved(ctx.ledger) else configure_fleet
@@ -220,6 +222,7 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
     parts = {
         "fleet:hosts": lambda: _as_planned(ctx, provision.verify_fleet(service.fleet, ctx.folder, tools)),
         "fleet:roles": lambda: configure.validate(service.fleet, ctx.path("fleet")),
+        "fleet:certificate": lambda: in_time(ctx),
         "fleet:answers": lambda: [probe.once(target_of(ctx, service), protocol=protocol(ctx))],
     }
     for name, look in parts.items():
