@@ -65,10 +65,23 @@ def files(role, manifest, expected):
     return results
 
 
-def services(names):
-    """Active, all of them, by one question to systemd."""
+PASSING = ("reloading", "activating")  # states that end by themselves
+
+
+def services(names, seconds=5):
+    """Active, all of them, by one question to systemd; what has just been reloaded gets a few seconds."""
     if not names:
         return []  # systemd would tell of itself
+    deadline = time.monotonic() + seconds
+    while True:
+        results = _services(names)
+        passing = [r for r in results if r["detail"].startswith(PASSING)]
+        if not passing or time.monotonic() > deadline:
+            return results
+        time.sleep(0.1)
+
+
+def _services(names):
     shown = run(["systemctl", "show", "--property=Id,ActiveState,SubState,NRestarts", "--", *names])
     blocks = [
         dict(line.split("=", 1) for line in b.splitlines() if "=" in line) for b in shown.split("\n\n") if b.strip()
