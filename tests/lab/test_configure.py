@@ -13,6 +13,7 @@ from typing import Any
 import aiohttp
 import pytest
 from configured_site import NAME, NETWORK, USER_KEY, Site, podman, post, question, wait_for_ssh
+from waiting import until
 
 from inferlift import configure, toolchain
 from inferlift.configure import gateway as gateway_api
@@ -263,10 +264,7 @@ def test_a_restart_lost_by_a_kill_is_made_good(site: Site) -> None:
 def test_after_a_reboot_everything_is_there_again_and_nothing_changes(site: Site) -> None:
     podman("restart", "--time", "5", f"{NETWORK}-model-1")
     wait_for_ssh(site.host("model-1"))
-    deadline = time.monotonic() + 60
-    while (bad := site.bad()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert bad == {}
+    assert until(lambda: site.bad() == {}, 60), site.bad()
     assert site.play().changed == 0
 
 

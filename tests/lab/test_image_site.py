@@ -13,13 +13,14 @@ import struct
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from configured_site import NAME, NETWORK, Site, podman, post, stand, wait_for_ssh
+from waiting import until
 
 from inferlift.artifacts import Batching
 from inferlift.configure import gateway as gateway_api
@@ -58,13 +59,6 @@ async def read(site: Site, count: int, users: int) -> list[tuple[int, str, str]]
 
     async with site.client() as client:
         return list(await asyncio.gather(*(one(k) for k in range(count))))
-
-
-def until(ask: Callable[[], bool], seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
-    while not (done := ask()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    return done
 
 
 def up(site: Site) -> bool:
@@ -176,14 +170,13 @@ async def test_a_large_body_waits_on_the_gateways_disk_and_only_so_many_do(site:
             assert (await post(client, padded(LINES[0].prompt, 6_000_000), ROUTE))[0] == 413
             held = asyncio.Event()
             slow = [asyncio.create_task(client.post(f"https://{NAME}{ROUTE}", data=slowly(held))) for _ in range(2)]
-            await asyncio.sleep(2)
+            assert await asyncio.to_thread(until, lambda: gathered(site) == 2, 20)
             status, _, headers = await post(client, padded(LINES[0].prompt, 2_000_000), ROUTE)
             assert (status, headers["Retry-After"]) == (503, "2")
             assert (await post(client, picture(LINES[0].prompt), ROUTE))[0] == 200  # small ones pass by
             held.set()
             assert [answer.status for answer in await asyncio.gather(*slow)] == [200, 200]
-        left = site.on("gateway-1", "find /srv/scratch/uploads -type f | wc -l")
-        assert left.strip() == "0"
+        assert gathered(site) == 0
     finally:
         off = await asyncio.to_thread(site.play)
     assert off.changed > 0
@@ -193,6 +186,11 @@ async def test_a_large_body_waits_on_the_gateways_disk_and_only_so_many_do(site:
     )
     assert site.on("gateway-1", left).strip() == "inactive"
     assert (await asyncio.to_thread(site.play, "gateway-1")).changed == 0
+
+
+def gathered(site: Site) -> int:
+    """Bodies that lie on the gateway's disk now."""
+    return int(site.on("gateway-1", "find /srv/scratch/uploads -type f | wc -l"))
 
 
 def slowly(held: asyncio.Event) -> aiohttp.payload.Payload:
