@@ -19,14 +19,14 @@ from typing import Any
 
 import aiohttp
 import pytest
-from configured_site import NAME, NETWORK, Site, podman, post, stand, wait_for_ssh
+from configured_site import NAME, NETWORK, Site, podman, post, stand
 from waiting import until
 
 from inferlift.artifacts import Batching
 from inferlift.configure import gateway as gateway_api
 from inferlift.configure.servers import server_variables
 from inferlift.declaration import load
-from inferlift.errors import CheckFailed, InferliftError
+from inferlift.errors import CheckFailed
 from inferlift.load.pictures import load_pictures
 from inferlift.profile import ROOT
 
@@ -216,41 +216,6 @@ class Slow(aiohttp.payload.BytesPayload):
 # --- faults ----------------------------------------------------------------------------------------------------
 
 
-def test_a_dpkg_lock_that_somebody_holds_ends_clearly(site: Site) -> None:
-    hold = "import fcntl,time; f=open('/var/lib/dpkg/lock-frontend','w'); fcntl.lockf(f,fcntl.LOCK_EX); time.sleep(300)"
-    site.on("gateway-1", "apt-mark unhold socat >/dev/null && dpkg --remove socat >/dev/null")
-    site.on("gateway-1", f'systemd-run --quiet --unit holder python3 -c "{hold}"')
-    try:
-        with pytest.raises(CheckFailed, match=r"(?s)gateway-1.*lock"):
-            site.play("gateway-1", base_apt_lock_seconds=2)
-    finally:
-        site.on("gateway-1", "systemctl stop holder")
-    assert site.play("gateway-1").changed > 0
-    assert "installed" in site.on("gateway-1", "dpkg-query -W -f '${db:Status-Status}' socat")
-
-
-@pytest.mark.parametrize(
-    ("entry", "words"),
-    [
-        ({"source": "file:///srv/big", "name": "big"}, "may be filled"),
-        ({"source": "file:///srv/other", "name": "wrong", "sha256": "0" * 64}, "its checksum is"),
-    ],
-)
-def test_a_full_disk_and_a_wrong_checksum_end_clearly(site: Site, entry: dict[str, str], words: str) -> None:
-    site.on(
-        "model-1",
-        "mkdir -p /srv/small && mountpoint -q /srv/small || mount -t tmpfs -o size=4m none /srv/small",
-    )
-    site.on("model-1", "truncate -s 20M /srv/big; echo x >/srv/other")
-    try:
-        with pytest.raises(CheckFailed, match=words):
-            site.play("model-1", weights_folder="/srv/small", weights_models=[entry])
-    finally:
-        site.on("model-1", "umount /srv/small; rm -rf /srv/small /srv/big /srv/other")
-    site.play("model-1")
-    assert site.bad() == {}
-
-
 def test_a_server_that_dies_at_load_ends_clearly(site: Site) -> None:
     missing = {"name": "model", "code": "text_line", "weights": "/srv/weights/absent.onnx"}
     with pytest.raises(CheckFailed, match="failed to load"):
@@ -295,20 +260,3 @@ async def test_a_server_that_is_ready_and_answers_nothing_gets_no_user_and_a_tak
     await asyncio.to_thread(site.play, "model-1")
     assert until(lambda: up(site), 30)
     assert (await read(site, 4, 2))[0][0] == 200
-
-
-def test_a_host_lost_in_the_middle_is_named_and_the_same_call_goes_on(site: Site) -> None:
-    said: list[str] = []
-
-    def cut(line: str) -> None:
-        said.append(line)
-        if len(said) == 4:
-            podman("kill", f"{NETWORK}-model-1")
-
-    with pytest.raises(InferliftError, match="model-1"):
-        site.play("model-1", say=cut, triton_threads=2)
-    assert len(said) >= 4
-    podman("start", f"{NETWORK}-model-1")
-    wait_for_ssh(site.host("model-1"))
-    site.play()
-    assert until(lambda: site.bad() == {}, 30)
