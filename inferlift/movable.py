@@ -53,12 +53,18 @@ def lacking(profile: Profile) -> list[tuple[str, str]]:
     assert origin is not None  # noqa: S101 - asked of those that have one
     wanted = {
         "ssh": "expected USER@HOST of the old host",
-        "certificate": "expected the PEM chain that users are shown; the new side shows the same",
+        "certificate": "expected the PEM chain that users are shown, or origin.acme: where the new side gets one",
         "certificate_key": "expected a reference to its private key: file:PATH or env:NAME",
         "key": "expected a reference to the users' key: file:PATH or env:NAME; the gateway lets nobody in without one",
         "routes": "expected `path of users: path of the app`, such as /api/chat: /v1/chat/completions",
     }
+    if origin.acme is not None:
+        del wanted["certificate"], wanted["certificate_key"]
     found = [(f"origin.{key}", f"missing; {why}") for key, why in wanted.items() if not getattr(origin, key)]
+    if origin.acme is not None and profile.switch.dns is not None and profile.switch.dns.kind == "haproxy":
+        found.append(
+            ("origin.acme", "switch.dns is a gateway, which answers no TXT record; expected certificate files")
+        )
     if origin.dockerfile is None and (profile.task != "chat" or set(origin.routes.values()) - {CHAT}):
         why = (
             f"missing; without an app of its own a service is moved where it is a chat, and each route leads to {CHAT}"

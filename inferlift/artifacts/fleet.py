@@ -35,11 +35,11 @@ class Images(Artifact):
 
 
 class Delivered(Artifact):
-    """The image in a registry, and on the model hosts before it is started."""
+    """Images on the model hosts before they are started: the user's, in a registry, and the model server's own."""
 
-    reference: str  # HOST/REPOSITORY@sha256:...
+    references: tuple[str, ...]  # HOST/REPOSITORY@sha256:...
     bytes_sent: int
-    seconds: float
+    seconds: float  # of sending
     checks: tuple[Check, ...]  # one a host: its digest, and how long it took
 
 

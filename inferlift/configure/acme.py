@@ -59,8 +59,7 @@ def obtain(
     """
     chain_path, key_path = folder / f"{names[0]}.pem", folder / f"{names[0]}.key"
     with certificates.alone(folder):
-        kept = certificates.load(chain_path)
-        if kept is not None and certificates.matches(kept, key_path) and _serves(kept, names, now()):
+        if kept(folder, names, now()):
             return chain_path, key_path
         session = _Session(directory, _key(folder / "acme-account.key"), ca)
         session.join(contact)
@@ -76,6 +75,17 @@ def obtain(
         certificates.store(chain_path, chain.encode(), 0o644)
         say(f"{names[0]}: a certificate from {directory}")
     return chain_path, key_path
+
+
+def kept(folder: Path, names: Sequence[str], at: datetime | None = None) -> bool:
+    """Is a certificate for just these names there, with its key and more than 30 days?"""
+    chain_path, key_path = folder / f"{names[0]}.pem", folder / f"{names[0]}.key"
+    found = certificates.load(chain_path)
+    return (
+        found is not None
+        and certificates.matches(found, key_path)
+        and _serves(found, names, at or certificates.utc_now())
+    )
 
 
 def _serves(cert: x509.Certificate, names: Sequence[str], at: datetime) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from inferlift.artifacts import Fleet, Host, Offer, Serving, Sizing
 from inferlift.configure.drivers import Driver, driver_for
+from inferlift.configure.minima import minima
 from inferlift.configure.servers import ray_variables, server_roles, server_variables
 from inferlift.configure.variables import FleetVariables
 from inferlift.errors import DeclarationError
@@ -74,6 +75,7 @@ def model_variables(
         repository=_stanza(root, server.driver_repository),
         secrets=secrets,
     )
+    made = FleetVariables({**made.variables, **minima(sizing)}, made.secrets)
     if size == 1:
         return made
     over = _spread(fleet, gpus, requirements)

@@ -123,6 +123,7 @@ def _inventory(hosts: Sequence[Host]) -> dict[str, object]:
             "inferlift_role": host.role,
             "inferlift_site": host.site,
             "inferlift_gpu_expected": host.gpu,
+            "inferlift_ram_gib_expected": round(host.memory_bytes / 2**30, 2) if host.memory_bytes else 0,
         }
         groups.setdefault(host.role, {"hosts": {}})["hosts"][host.name] = row
     return {"all": {"children": groups}}

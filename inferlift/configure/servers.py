@@ -129,7 +129,8 @@ def _weights(profile: Profile, root: str) -> dict[str, object]:
     entry = {"name": "model", "source": _source(profile.model.source)}
     if profile.model.sha256:
         entry["sha256"] = profile.model.sha256
-    return {"weights_folder": f"{root}/weights", "weights_models": [entry]}
+    told = {"weights_folder": f"{root}/weights", "weights_models": [entry]}
+    return {**told, "weights_deadline_seconds": profile.server.deadline_s}
 
 
 def _source(source: str) -> str:

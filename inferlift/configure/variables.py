@@ -149,7 +149,9 @@ def fleet_variables(
         variables["monitor_p95_seconds"] = profile.targets.p95_total_ms / 1000
     if images.images:
         image = images.images[0]
-        variables |= {"container_image_archive": image.archive, "container_image_digest": image.digest}
+        # with a registry every model host has pulled it by then
+        archive = image.archive if profile.registry is None else ""
+        variables |= {"container_image_archive": archive, "container_image_digest": image.digest}
         if contract.routes:
             variables["container_check_route"] = contract.routes[0].upstream
         # what the old side took is not refused by the app

@@ -20,10 +20,10 @@ _FILLED = 'SECRET: dict[str, str] = {"login": "", "ca": ""}'
 
 
 def pull(
-    hosts: Sequence[Host], reference: str, tag: str, registry: Registry, say: Callable[[str], None], *,
+    hosts: Sequence[Host], reference: str, tag: str | None, registry: Registry, say: Callable[[str], None], *,
     deadline_s: float = 600,
 ) -> list[Check]:  # fmt: skip
-    """Have HOST/REPOSITORY@sha256:... as `tag` on every host. Returns the evidence: a check a host with its seconds.
+    """Have HOST/REPOSITORY@sha256:... on every host, as `tag` too. Returns the evidence: a check a host, its seconds.
 
     The login reaches a host over SSH, lies in its memory while it pulls, and is in no argument.
     Raises CheckFailed naming the hosts that do not have it within `deadline_s`, Retryable (a host does not answer).
@@ -39,13 +39,12 @@ def pull(
         if done.returncode:
             return Check(name=name, ok=False, detail=done.stderr.strip().splitlines()[-1][:300])
         told = json.loads(done.stdout)
-        if told.get("no_podman"):
-            return Check(name=name, ok=True, skipped=True, detail="podman is not installed yet: it comes as an archive")
         if "refused" in told:
             return Check(name=name, ok=False, detail=str(told["refused"]))
         how = "was there" if told["there"] else f"pulled in {told['seconds']:.1f} s"
         return Check(name=name, ok=True, detail=f"{told['digest']} {how}")
 
+    say(f"pulling {reference} on {len(hosts)} hosts")
     with ThreadPoolExecutor(max(1, min(16, len(hosts)))) as pool:
         found = list(pool.map(one, hosts))
     if bad := [c for c in found if not c.ok]:
@@ -57,6 +56,16 @@ def pull(
     for check in found:
         say(f"{check.name}: {check.detail}")
     return found
+
+
+def without_podman(hosts: Sequence[Host]) -> list[Host]:
+    """Hosts that nothing can be pulled on before their first role. Raises Retryable (a host does not answer)."""
+
+    def lacks(host: Host) -> bool:
+        return ssh.run(host, "command -v podman", timeout_s=30, check=False).returncode != 0
+
+    with ThreadPoolExecutor(max(1, min(16, len(hosts)))) as pool:
+        return [host for host, lacking in zip(hosts, pool.map(lacks, hosts), strict=True) if lacking]
 
 
 def _script(registry: Registry) -> str:

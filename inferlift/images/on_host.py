@@ -19,10 +19,8 @@ STAMPS = "/var/lib/inferlift/images"  # as the role container keeps them: a stam
 def pull(asked: dict[str, Any], login: str, ca: str) -> dict[str, Any]:
     """Have the image under its digest within the deadline; the login lies in memory, and only meanwhile."""
     stamp = os.path.join(STAMPS, asked["digest"].partition(":")[2])
-    if os.path.exists(stamp) and _digest(asked["tag"]) == asked["digest"]:
+    if _there(asked, stamp):
         return {"digest": asked["digest"], "seconds": 0.0, "there": True}
-    if shutil.which("podman") is None:
-        return {"no_podman": True}
     started = time.monotonic()
     folder = tempfile.mkdtemp(dir="/run", prefix="inferlift-pull-")
     try:
@@ -42,14 +40,21 @@ def pull(asked: dict[str, Any], login: str, ca: str) -> dict[str, Any]:
         found = _digest(image)
         if found != asked["digest"]:
             return {"refused": f"the registry gave {found}"}
-        subprocess.run(["podman", "tag", image, asked["tag"]], check=True, timeout=60)
-        os.makedirs(STAMPS, exist_ok=True)
-        _write(stamp, f"{image}\n")
+        if asked["tag"]:
+            subprocess.run(["podman", "tag", image, asked["tag"]], check=True, timeout=60)
+            os.makedirs(STAMPS, exist_ok=True)
+            _write(stamp, f"{image}\n")
         return {"digest": found, "seconds": round(time.monotonic() - started, 2), "there": False}
     except subprocess.TimeoutExpired:
         return {"refused": f"it was not there after {asked['deadline_s']:g} s"}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _there(asked: dict[str, Any], stamp: str) -> bool:
+    if asked["tag"] is None:
+        return _digest(asked["reference"]) == str(asked["digest"])
+    return os.path.exists(stamp) and _digest(asked["tag"]) == str(asked["digest"])
 
 
 def _digest(image: str) -> str:

@@ -175,6 +175,9 @@ class Server(Section):
     code: str | None = Field(
         None, description="triton: folder with the model's model.py and config.pbtxt; null: text_line, which is shipped"
     )
+    deadline_s: Positive = Field(
+        1800, description="seconds in which each host must have the server's own image, and the model's weights"
+    )
     driver_repository: str | None = Field(
         None, description="path of NVIDIA's apt repository as a deb822 stanza; null: the distribution's own driver"
     )

@@ -49,6 +49,16 @@ def _header(text: str) -> str:
     return text
 
 
+class Acme(Section):
+    """An authority that gives the new side its certificate, by a TXT record at _acme-challenge of the name (DNS-01)."""
+
+    directory: str = Field(
+        pattern=r"^https://", description="address of its directory: https://acme-v02.api.letsencrypt.org/directory"
+    )
+    contact: str | None = Field(None, pattern=r"^[^@\s]+@[^@\s]+$", description="mail address it may write to")
+    ca: str | None = Field(None, description="path of the CA of its own TLS; null: the system's")
+
+
 class Origin(Section):
     """The old side: a service that exists. It is only looked at. Without this section the lab raises one (`lab:`)."""
 
@@ -79,6 +89,7 @@ class Origin(Section):
     )
     certificate: str | None = Field(None, description="path of the PEM chain for the name")
     certificate_key: Reference | None = None
+    acme: Acme | None = Field(None, description="where the new side's certificate is had if no file is given")
     ca: str | None = Field(None, description="path of the CA that users trust for it; null: the system's")
     key_header: Annotated[str, AfterValidator(_header)] = Field(
         "Authorization", description="header with the users' key"
@@ -101,6 +112,10 @@ class Origin(Section):
         if self.body_log is not None and self.recorded is not None:
             raise impossible(
                 "recorded", "requests come from the old host's body_log or from a file; expected one of both"
+            )
+        if self.acme is not None and (self.certificate is not None or self.certificate_key is not None):
+            raise impossible(
+                "acme", "the certificate is given as files, or had from an authority; expected one of both"
             )
         for path, upstream in self.routes.items():
             if not re.fullmatch(r"/[\w./~-]*", path) or not re.fullmatch(r"/[\w./~-]*", upstream):

@@ -28,6 +28,7 @@ from inferlift.artifacts import (
 from inferlift.errors import CheckFailed, Held, Refusal
 from inferlift.ledger import Intent
 from inferlift.secret import resolve
+from inferlift.stages._certifying import certify, in_time
 from inferlift.stages._common import protocol, server_wheels
 from inferlift.stages._moving import copy_data, deliver, strip
 from inferlift.stages._plan import planned
@@ -36,6 +37,7 @@ from inferlift.tree import tree_digest
 
 READY_COMPLETIONS = 5
 READY_WITHIN_S = 60
+PLAYBOOK_S = 900  # for all of it but the model's weights
 
 
 def desired(ctx: Context, **floors: int) -> DesiredFleet:
@@ -149,7 +151,8 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
         ctx.step(
             "data", lambda: copy_data(ctx, fleet), Transfer, subject=", ".join(h.name for h in fleet.by_role("model"))
         )
-    deliver(ctx, fleet)
+    certify(ctx)
+    deliver(ctx, fleet, lambda names: configure_fleet(ctx, fleet, only=names, tags=["base"]))
     contract = contract_of(ctx)
     how = configure_under_users if moved(ctx.ledger) else configure_fleet
     configured = ctx.step("configure", lambda: how(ctx, fleet), Configured, subject=fleet.label)
@@ -219,6 +222,7 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
     parts = {
         "fleet:hosts": lambda: _as_planned(ctx, provision.verify_fleet(service.fleet, ctx.folder, tools)),
         "fleet:roles": lambda: configure.validate(service.fleet, ctx.path("fleet")),
+        "fleet:certificate": lambda: in_time(ctx),
         "fleet:answers": lambda: [probe.once(target_of(ctx, service), protocol=protocol(ctx))],
     }
     for name, look in parts.items():
@@ -281,8 +285,10 @@ def roles_digest(ctx: Context) -> str:
     return tree_digest(ctx.root / "playbooks") + tree_digest(ctx.root / "templates")
 
 
-def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), check: bool = False) -> Configured:
-    """The playbook over all hosts of the fleet, or `only` some; a second run changes nothing."""
+def configure_fleet(
+    ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), tags: Sequence[str] = (), check: bool = False
+) -> Configured:
+    """The playbook over all hosts or `only` some, all roles or those of `tags`; a second run changes nothing."""
     from inferlift import configure
 
     wheels = server_wheels(ctx, ctx.profile.server.kind)
@@ -312,8 +318,9 @@ def configure_fleet(ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), che
     )
     made = models.over(made)
     return configure.apply(
-        fleet.hosts, "site.yml", made.variables, made.secrets, folder, ctx.say, limit=only, check=check
-    )
+        fleet.hosts, "site.yml", made.variables, made.secrets, folder, ctx.say, tags, only, check=check,
+        timeout_s=PLAYBOOK_S + (ctx.profile.server.deadline_s if "weights_models" in made.variables else 0),
+    )  # fmt: skip
 
 
 def _offer(ctx: Context, sizing: Sizing | None) -> Offer | None:

@@ -13,6 +13,7 @@ from inferlift.errors import CheckFailed, InferliftError, Refusal
 from inferlift.profile import Origin
 from inferlift.profile.origin import ssh_place
 from inferlift.secret import resolve
+from inferlift.stages import _certifying
 from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Stage, moved
 
@@ -55,7 +56,7 @@ class Found(Stage):
             return [Check(name="old side", ok=True, skipped=True, detail="decommissioned")]
         assert isinstance(artifact, World)  # noqa: S101
         looks: list[Callable[[], list[Check]]] = [
-            lambda: _certificate(artifact.contract),
+            lambda: _certificate(_origin(ctx), artifact.contract),
             lambda: _secrets(ctx, artifact.contract),
             lambda: _on_host(ctx, artifact.origin),
             lambda: _answering(ctx, artifact, 1),
@@ -80,7 +81,7 @@ class Found(Stage):
         """The world as declared and found, with what speaks against it."""
         origin, checks = _origin(ctx), list[Check]()
         contract = _contract(ctx, origin)
-        checks += _looked("origin.certificate_key", lambda: _certificate(contract))
+        checks += _looked("origin.certificate_key", lambda: _certificate(origin, contract))
         checks += _looked("origin.key", lambda: _secrets(ctx, contract))
         key = "origin.ssh"
         try:
@@ -113,10 +114,11 @@ def _origin(ctx: Context) -> Origin:
 
 
 def _contract(ctx: Context, origin: Origin) -> Contract:
+    certificate, key = _certifying.files(ctx, origin)
     return Contract(
         name=origin.name,
-        certificate=str(ctx.root / (origin.certificate or "")),
-        certificate_key=origin.certificate_key or "",
+        certificate=certificate,
+        certificate_key=key,
         ca=str(ctx.root / origin.ca) if origin.ca else None,
         key_header=origin.key_header,
         key=origin.key or "",
@@ -160,9 +162,11 @@ def _in_dns(ctx: Context, origin: Origin, contract: Contract, host: Host) -> tup
     return declared, (state.journal.ttl_before_s if state.journal else state.ttl_s) or 0
 
 
-def _certificate(contract: Contract) -> list[Check]:
+def _certificate(origin: Origin, contract: Contract) -> list[Check]:
     from inferlift.configure import certificates
 
+    if origin.acme is not None:
+        return [Check(name="certificate", ok=True, detail=f"from {origin.acme.directory}, before the gateway is made")]
     return certificates.serves(contract.certificate, contract.certificate_key, contract.name)
 
 

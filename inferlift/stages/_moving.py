@@ -3,36 +3,61 @@ stay. Shared by poc, migrate, scale and switch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
 from inferlift import ssh
-from inferlift.artifacts import Delivered, Fleet, Images, Transfer, World
+from inferlift.artifacts import Check, Delivered, Fleet, Images, Transfer, World
 from inferlift.ledger import now
 from inferlift.stages.base import Context
+
+if TYPE_CHECKING:
+    from inferlift.images.registry import Registry
 
 DATA = "/srv/data"
 
 
-def deliver(ctx: Context, fleet: Fleet) -> None:
-    """The image into the registry, where there is one, and onto the model hosts before they are told to start it."""
+def deliver(ctx: Context, fleet: Fleet, prepare: Callable[[Sequence[str]], object]) -> None:
+    """Images onto the model hosts by digest, before they are told to start them: the user's by way of the registry,
+    where there is one, and the model server's own. `prepare` brings podman to the hosts named."""
     from inferlift.images import delivery, registry
 
-    declared, images = ctx.profile.registry, ctx.need("build", Images).images
-    if declared is None or not images:
+    declared, images, server = ctx.profile.registry, ctx.need("build", Images).images, ctx.profile.server
+    image = images[0] if declared is not None and images else None
+    if image is None and server.image is None:
         return
-    image = images[0]
-    tag = f"localhost/inferlift-app:{image.digest[7:19]}"  # as the role container names it
+    models = fleet.by_role("model")
 
     def work() -> Delivered:
-        there = registry.at(declared.address, declared.user, declared.password or "", declared.ca, name=image.name)
-        pushed = registry.push(image, there, ctx.say)
-        checks = delivery.pull(
-            fleet.by_role("model"), pushed.reference, tag, there, ctx.say, deadline_s=declared.deadline_s
-        )
-        return Delivered(
-            reference=pushed.reference, bytes_sent=pushed.bytes_sent, seconds=pushed.seconds, checks=tuple(checks)
-        )
+        if bare := delivery.without_podman(models):
+            prepare([host.name for host in bare])
+        references, checks, sent, seconds = list[str](), list[Check](), 0, 0.0
+        if image is not None and declared is not None:
+            there = registry.at(declared.address, declared.user, declared.password or "", declared.ca, name=image.name)
+            pushed = registry.push(image, there, ctx.say)
+            tag = f"localhost/inferlift-app:{image.digest[7:19]}"  # as the role container names it
+            checks += delivery.pull(models, pushed.reference, tag, there, ctx.say, deadline_s=declared.deadline_s)
+            references, sent, seconds = [pushed.reference], pushed.bytes_sent, pushed.seconds
+        if server.image is not None:
+            there = _registry_of(ctx, server.image)
+            checks += delivery.pull(models, server.image, None, there, ctx.say, deadline_s=server.deadline_s)
+            references.append(server.image)
+        return Delivered(references=tuple(references), bytes_sent=sent, seconds=seconds, checks=tuple(checks))
 
-    subject = f"{image.digest} {fleet.generation}"
-    ctx.step("deliver", work, Delivered, subject=subject, planned={"registry": declared.address})
+    names = [name for name in (image.digest if image else None, server.image) if name]
+    subject = f"{' '.join(names)} {fleet.generation}"
+    planned = {"registry": declared.address if declared is not None else None, "server": server.image}
+    ctx.step("deliver", work, Delivered, subject=subject, planned=planned)
+
+
+def _registry_of(ctx: Context, reference: str) -> Registry:
+    """With the declared login where it is the declared registry's, with AWS' own, else with none."""
+    from inferlift.images import registry
+
+    declared, host = ctx.profile.registry, reference.partition("/")[0]
+    if declared is not None and declared.address.partition("/")[0] == host:
+        return registry.at(declared.address, declared.user, declared.password or "", declared.ca)
+    return registry.at(host)
 
 
 def copy_data(ctx: Context, fleet: Fleet) -> Transfer:

@@ -76,6 +76,11 @@ options:
     type: list
     elements: str
     default: []
+  skips:
+    description: Lines to pass on as what is left out on this host, and why.
+    type: list
+    elements: str
+    default: []
   files:
     description: The files.
     type: list
@@ -155,6 +160,7 @@ def main():
                 },
             },
             "hold": {"type": "list", "elements": "str", "default": []},
+            "skips": {"type": "list", "elements": "str", "default": []},
             "files": {
                 "type": "list",
                 "elements": "dict",
@@ -198,7 +204,13 @@ def main():
     whole = {"digest": digest, "facts": module.params["facts"], "files": manifest, "kept": kept}
     if record(module, role, whole) and before != whole:
         changed.append(str(MANIFESTS / f"{role}.json"))
-    module.exit_json(changed=bool(changed), changed_paths=changed, diff=diffs, inferlift_digests={role: digest})
+    module.exit_json(
+        changed=bool(changed),
+        changed_paths=changed,
+        diff=diffs,
+        inferlift_digests={role: digest},
+        inferlift_skipped=module.params["skips"],
+    )
 
 
 def begin(module, role, before, kept, paths):

@@ -13,11 +13,12 @@ from typing import Any
 import aiohttp
 import pytest
 from configured_site import NAME, NETWORK, USER_KEY, Site, podman, post, question, wait_for_ssh
+from waiting import until
 
 from inferlift import configure, toolchain
 from inferlift.configure import gateway as gateway_api
 from inferlift.configure import runner
-from inferlift.errors import CheckFailed, Interrupted, Refusal
+from inferlift.errors import CheckFailed, InferliftError, Interrupted, Refusal
 from inferlift.secret import resolve
 
 pytestmark = pytest.mark.lab
@@ -263,10 +264,7 @@ def test_a_restart_lost_by_a_kill_is_made_good(site: Site) -> None:
 def test_after_a_reboot_everything_is_there_again_and_nothing_changes(site: Site) -> None:
     podman("restart", "--time", "5", f"{NETWORK}-model-1")
     wait_for_ssh(site.host("model-1"))
-    deadline = time.monotonic() + 60
-    while (bad := site.bad()) and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert bad == {}
+    assert until(lambda: site.bad() == {}, 60), site.bad()
     assert site.play().changed == 0
 
 
@@ -281,6 +279,59 @@ def test_ctrl_c_in_the_middle_and_the_same_call_again(site: Site) -> None:
     assert runner._children(newest.name) == []
     site.play()
     assert site.bad() == {}
+
+
+# --- faults ----------------------------------------------------------------------------------------------------
+
+
+def test_a_dpkg_lock_that_somebody_holds_ends_clearly(site: Site) -> None:
+    hold = "import fcntl,time; f=open('/var/lib/dpkg/lock-frontend','w'); fcntl.lockf(f,fcntl.LOCK_EX); time.sleep(300)"
+    site.on("gateway-1", "apt-mark unhold socat >/dev/null && dpkg --remove socat >/dev/null")
+    site.on("gateway-1", f'systemd-run --quiet --unit holder python3 -c "{hold}"')
+    try:
+        with pytest.raises(CheckFailed, match=r"(?s)gateway-1.*lock"):
+            site.play("gateway-1", base_apt_lock_seconds=2)
+    finally:
+        site.on("gateway-1", "systemctl stop holder")
+    assert site.play("gateway-1").changed > 0
+    assert "installed" in site.on("gateway-1", "dpkg-query -W -f '${db:Status-Status}' socat")
+
+
+def test_a_full_disk_and_a_wrong_checksum_end_clearly_and_the_role_goes_again(site: Site) -> None:
+    site.on("model-1", "mkdir -p /srv/small && mount -t tmpfs -o size=4m none /srv/small")
+    site.on("model-1", "truncate -s 20M /srv/big; echo x >/srv/other")
+    given = {"inferlift_model_roles": ["weights"], "weights_folder": "/srv/small"}
+    try:
+        for entry, words in [
+            ({"source": "file:///srv/big", "name": "big"}, "may be filled"),
+            ({"source": "file:///srv/other", "name": "wrong", "sha256": "0" * 64}, "its checksum is"),
+        ]:
+            with pytest.raises(CheckFailed, match=words):
+                site.play("model-1", **given, weights_models=[entry])
+        roles = {"inferlift_remove_roles": ["weights"]}
+        configure.apply(site.fleet.hosts, "remove.yml", roles, {}, site.folder / "work", print, limit=["model-1"])
+    finally:
+        site.on("model-1", "umount /srv/small; rm -rf /srv/small /srv/big /srv/other")
+    assert site.on("model-1", "ls /etc/systemd/system/inferlift-weights* 2>/dev/null || true") == ""
+    assert site.play("model-1").changed == 0
+    assert site.bad() == {}
+
+
+def test_a_host_lost_in_the_middle_is_named_and_the_same_call_goes_on(site: Site) -> None:
+    said: list[str] = []
+
+    def cut(line: str) -> None:
+        said.append(line)
+        if len(said) == 4:
+            podman("kill", f"{NETWORK}-model-1")
+
+    with pytest.raises(InferliftError, match="model-1"):
+        site.play("model-1", say=cut, llamacpp_slots=3)
+    assert len(said) >= 4
+    podman("start", f"{NETWORK}-model-1")
+    wait_for_ssh(site.host("model-1"))
+    site.play()
+    assert until(lambda: site.bad() == {}, 30), site.bad()
 
 
 # --- monitor and secrets -------------------------------------------------------------------------------------

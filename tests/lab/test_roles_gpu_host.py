@@ -6,12 +6,12 @@ import hashlib
 import re
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from role_hosts import RoleHosts, podman, wait_for_ssh
+from waiting import until
 
 from inferlift import configure, process
 from inferlift.artifacts import Configured
@@ -226,8 +226,5 @@ def test_all_of_it_can_be_taken_away_again(gpu: GpuHost) -> None:
     assert [c.name for c in gpu.hosts.checks() if not c.ok] == ["model-1: configured"]
 
 
-def wait_until_good(gpu: GpuHost, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while (bad := gpu.hosts.bad()) and time.monotonic() < deadline:
-        time.sleep(1)
-    assert bad == {}
+def wait_until_good(gpu: GpuHost) -> None:
+    assert until(lambda: gpu.hosts.bad() == {}, 60), gpu.hosts.bad()

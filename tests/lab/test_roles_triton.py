@@ -9,13 +9,14 @@ import shutil
 import socket
 import statistics
 import subprocess
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from role_hosts import RoleHosts
+from waiting import until
 
 from inferlift import configure, ssh, toolchain
 from inferlift.artifacts import Configured
@@ -142,7 +143,7 @@ def test_the_load_test_speaks_to_it_by_http_and_by_grpc(triton: TritonHost, tmp_
     )  # fmt: skip
     try:
         for here, _ in ports.values():
-            reached(here)
+            assert until(partial(listens, here), 20), f"the tunnel at {here} does not open"
         for protocol, (here, _) in ports.items():
             said: list[str] = []
             asked = Asked(
@@ -170,15 +171,12 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def reached(port: int) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            assert time.monotonic() < deadline, f"the tunnel at {port} does not open"
-            time.sleep(0.1)
+def listens(port: int) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
 
 
 def test_a_broken_picture_fails_alone(triton: TritonHost) -> None:
@@ -207,10 +205,7 @@ def test_a_stop_lets_triton_end_what_it_has_begun(triton: TritonHost) -> None:
 def test_a_server_that_dies_is_back_by_itself(triton: TritonHost) -> None:
     before = triton.on("systemctl show triton -p ExecMainPID --value").strip()
     triton.on(f"kill -9 {before}")
-    deadline = time.monotonic() + 60
-    while triton.hosts.bad() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert triton.hosts.bad() == {}
+    assert until(lambda: triton.hosts.bad() == {}, 60), triton.hosts.bad()
     assert triton.on("systemctl show triton -p ExecMainPID --value").strip() != before
 
 

@@ -46,12 +46,12 @@ class Weights:
         monkeypatch.setattr(self.sources, "SECRETS", folder)
         self.folder, self.capsys = folder / "weights", capsys
 
-    def run(self, *models: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    def run(self, *models: dict[str, Any], seconds: str = "inf", **settings: Any) -> dict[str, Any]:
         defaults = {"free_share": 0.0, "parallel": 2, "hub": "", "s3_endpoint": "", "s3_region": "eu-north-1"}
         self.host.SETTINGS.write_text(
             json.dumps({"folder": str(self.folder), "models": models, **defaults, **settings})
         )
-        self.host.main()
+        self.host.main(seconds)
         answer: dict[str, Any] = json.loads(self.capsys.readouterr().out.splitlines()[-1])
         return answer
 
@@ -93,6 +93,16 @@ def test_a_killed_run_leaves_pieces_for_the_next(weights: Weights, server: FileS
     (part / "files" / "m.gguf.part").write_bytes(DATA[:500_000])
     assert weights.run({"name": "m", "source": source, "sha256": SHA})["fetched_bytes"] == len(DATA) - 500_000
     assert not part.exists()
+
+
+def test_a_deadline_ends_it_with_what_is_here_and_the_next_run_goes_on(weights: Weights, server: FileServer) -> None:
+    entry = {"name": "m", "source": f"{server.url}/m.gguf", "sha256": SHA}
+    weights.host.PIECE = 1000
+    with pytest.raises(SystemExit, match=r"m\.gguf: 1000 of 1024000 bytes are here when the time is over"):
+        weights.run(entry, seconds="0")
+    assert weights.run(entry)["fetched_bytes"] == len(DATA) - 1000
+    record = json.loads((weights.folder / "m" / ".verified.json").read_text())
+    assert record["seconds"] >= 0
 
 
 def test_pieces_of_another_source_are_not_used(weights: Weights, server: FileServer) -> None:

@@ -65,10 +65,23 @@ def files(role, manifest, expected):
     return results
 
 
-def services(names):
-    """Active, all of them, by one question to systemd."""
+PASSING = ("reloading", "activating")  # states that end by themselves
+
+
+def services(names, seconds=5):
+    """Active, all of them, by one question to systemd; what has just been reloaded gets a few seconds."""
     if not names:
         return []  # systemd would tell of itself
+    deadline = time.monotonic() + seconds
+    while True:
+        results = _services(names)
+        passing = [r for r in results if r["detail"].startswith(PASSING)]
+        if not passing or time.monotonic() > deadline:
+            return results
+        time.sleep(0.1)
+
+
+def _services(names):
     shown = run(["systemctl", "show", "--property=Id,ActiveState,SubState,NRestarts", "--", *names])
     blocks = [
         dict(line.split("=", 1) for line in b.splitlines() if "=" in line) for b in shown.split("\n\n") if b.strip()
@@ -111,6 +124,24 @@ def request(method, port, path, *, tls=False, client_cert=False, headers=None, b
         return answer.status, answer.read().decode("utf-8", "replace")
     finally:
         connection.close()
+
+
+def memory_bytes(meminfo=Path("/proc/meminfo"), cgroup=Path("/sys/fs/cgroup")):
+    total = next(int(line.split()[1]) * 1024 for line in read(meminfo).splitlines() if line.startswith("MemTotal:"))
+    limits = [cgroup / name for name in ("memory.max", "memory/memory.limit_in_bytes")]
+    texts = [read(path) for path in limits if path.exists()]
+    return min([total, *(int(text) for text in texts if text.isdigit())])
+
+
+def gpus_inside(container, count):
+    """As a process of the container sees them: what the host has does not help a server that is not given it."""
+    query = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
+    done = subprocess.run(
+        ["podman", "exec", container, *query], capture_output=True, timeout=60, check=False, text=True
+    )
+    rows = [line.split(", ") for line in done.stdout.splitlines() if line.count(", ") == 1]
+    told = "; ".join(f"{name}, {mib} MiB" for name, mib in rows) or (done.stderr or done.stdout).strip()[-200:]
+    return check(f"GPUs inside {container}", not done.returncode and len(rows) >= count, f"{told}; needed: {count}")
 
 
 def until(seconds, attempt):
