@@ -58,6 +58,7 @@ def destroy(ctx: Context, *, delete_data: bool = False) -> list[str]:
     _refuse_if_used(ctx)
     with ctx.intent("destroy", f"{ctx.owner}/fleet", {"hosts": _hosts(ctx)}, {"hosts": []}):
         stages()["migrate"].undo(ctx)
+        SwitchStage().give_back(ctx)
         left = _fleet.destroy(ctx, delete_data=delete_data)
     if not left:
         _forget(ctx, FLEET_STAGES)
@@ -93,11 +94,10 @@ def _refuse_if_needed(ctx: Context) -> None:
         weights = SwitchStage().users_at(ctx) or {}
     except InferliftError:
         return  # a world that cannot say where its users are is no way back for them either
-    new = service["endpoint"]["address"]
-    if weights.get(new, 0) > 0:
+    if new := [a for a in (e["address"] for e in service["fleet"]["endpoints"]) if weights.get(a, 0) > 0]:
         raise Refusal(
             "the old world is the way back for users who are on the fleet",
-            why=f"{new} has weight {weights[new]} in DNS",
+            why=", ".join(f"{a} has weight {weights[a]} in DNS" for a in new),
             next_command=f"./invoke rollback --profile {ctx.profile.name}",
         )
 

@@ -244,6 +244,21 @@ class Fleet(Artifact):
     def by_role(self, role: str) -> tuple[Host, ...]:
         return tuple(h for h in self.hosts if h.role == role)
 
+    def at_sites(self) -> tuple[Fleet, ...]:
+        """Its part at each site, in the order of its endpoints, none of which reaches another. Itself at one site."""
+        names = tuple(dict.fromkeys(e.site for e in self.endpoints))
+        if len(names) < 2:
+            return (self,)
+        return tuple(
+            self.model_copy(
+                update={
+                    "hosts": tuple(h for h in self.hosts if h.site == name),
+                    "endpoints": tuple(e for e in self.endpoints if e.site == name),
+                }
+            )
+            for name in names
+        )
+
 
 class Configured(Artifact):
     """One playbook run, judged by the hosts expected."""

@@ -254,7 +254,7 @@ class Route53:
         """(code, message, answer): code "" is success, "unknown" says that nobody knows how it ended."""
         errors = module("botocore.exceptions")
         try:
-            return "", "", getattr(self._api(), method)(**named)
+            return "", "", getattr(self.api(), method)(**named)
         except errors.ClientError as error:
             said, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
             return ("unknown" if status >= 500 else str(said["Code"])), str(said.get("Message", "")), None
@@ -265,7 +265,8 @@ class Route53:
         except errors.BotoCoreError as error:
             return "unknown", type(error).__name__, None
 
-    def _api(self) -> Any:
+    def api(self) -> Any:
+        """The client: made when it is first needed, and kept."""
         if self._client is None:
             self._client = client(self._profile)
         return self._client

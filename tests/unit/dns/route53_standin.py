@@ -31,6 +31,7 @@ class Strict:
         present = {
             _key(r): r for r in self.inner.list_resource_record_sets(HostedZoneId=HostedZoneId)["ResourceRecordSets"]
         }
+        before = dict(present)
         for change in ChangeBatch["Changes"]:
             record, key = change["ResourceRecordSet"], _key(change["ResourceRecordSet"])
             if change["Action"] == "DELETE":
@@ -50,7 +51,12 @@ class Strict:
         for change in ChangeBatch["Changes"]:
             if change["Action"] == "CREATE":  # moto refuses a CREATE that it has seen before, also after a DELETE
                 change = {**change, "Action": "UPSERT"}
-            self.inner.change_resource_record_sets(HostedZoneId=HostedZoneId, ChangeBatch={"Changes": [change]})
+            again = []
+            if (own := change["ResourceRecordSet"].get("SetIdentifier")) and change["Action"] == "DELETE":
+                # moto takes every record with that identifier, whatever its name
+                again = [r for k, r in before.items() if k[2] == own and k[0] != change["ResourceRecordSet"]["Name"]]
+            back = [{"Action": "UPSERT", "ResourceRecordSet": r} for r in again if r in present.values()]
+            self.inner.change_resource_record_sets(HostedZoneId=HostedZoneId, ChangeBatch={"Changes": [change, *back]})
         if self.after and (error := self.after.pop(0)) is not None:
             raise error
         return {"ChangeInfo": {"Id": "/change/C1"}}
