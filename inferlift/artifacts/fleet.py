@@ -186,6 +186,9 @@ class AwsPlan(Artifact):
     reservation: Literal["none", "on-demand-capacity", "capacity-block", "1y", "3y"] = "none"
     store: bool = True  # a bucket and a registry for weights, data and images
     batch: BatchQueue | None = None
+    guard_rights: dict[str, str] = Field(
+        default_factory=dict
+    )  # site -> IAM policy of its monitor, which guards the name
     expires_at: str | None = None  # UTC, ISO 8601 to the minute; None: does not expire
     budget_usd: float | None = None  # a month
 

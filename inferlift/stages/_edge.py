@@ -8,6 +8,7 @@ from typing import Any
 from inferlift.artifacts import Service, World
 from inferlift.configure import HEALTH_PATH, MONITOR_PORT
 from inferlift.errors import Refusal
+from inferlift.profile import Profile
 from inferlift.stages import _answers
 from inferlift.stages.base import Context
 
@@ -89,6 +90,24 @@ def give_back(ctx: Context, world: World | None, backend: Callable[[], Any]) -> 
         ctx.progress.note(f"{'':<8} the regions of {world.contract.name} stay: {refusal}")
     for gone in health.remove_health_checks(made.api(), ctx.owner):
         ctx.say(f"removed health check {gone}")
+
+
+def guard_rights(profile: Profile) -> Callable[[str, bool], str] | None:
+    """On Route 53 a guard writes as the host that it is on: IAM policy of a region's monitor, by region and whether it
+    is one of several. None where a guard has a key of its own, or there is none."""
+    dns, lab, origin = profile.switch.dns, profile.lab, profile.origin
+    if dns is None or dns.kind != "route53" or not profile.switch.guard.enabled or not (lab or origin):
+        return None
+    from inferlift.dns import guard
+    from inferlift.dns.latency import regional
+
+    users = origin.name if origin is not None else f"{lab.host}.{lab.zone}" if lab is not None else ""
+
+    def policy(region: str, several: bool) -> str:
+        at = regional(users, region) if several else users
+        return guard.narrowing(dns.kind, at, dns.zone or "", zone_id=dns.zone_id or "")["policy"]
+
+    return policy
 
 
 def _regions(ctx: Context, world: World, backend: Any) -> Any:

@@ -48,7 +48,8 @@ def desired(ctx: Context, **floors: int) -> DesiredFleet:
 def document(ctx: Context, floors: dict[str, int]) -> DesiredFleet:
     from inferlift import provision
 
-    return provision.fleet_document(ctx.profile, lambda: sized(ctx), f"{ctx.owner}/fleet", floors)
+    rights = _edge.guard_rights(ctx.profile)
+    return provision.fleet_document(ctx.profile, lambda: sized(ctx), f"{ctx.owner}/fleet", floors, rights)
 
 
 def sized(ctx: Context) -> Sizing:

@@ -35,9 +35,9 @@ def client(aws: Any) -> Iterator[Strict]:
 
 
 @pytest.fixture
-def quick() -> Strict:
-    """The same without moto."""
-    strict = Strict(Memory())
+def quick(aws: Any) -> Strict:
+    """The same with its records in memory; moto keeps the health checks."""
+    strict = Strict(Memory(aws))
     strict.zone = "Z1"
     put(strict, SIMPLE)
     return strict

@@ -98,10 +98,15 @@ def backend(client: Strict, **more: Any) -> Route53:
 
 
 class Memory:
-    """Records of one zone in a dictionary, for whole switches: moto takes a hundredth of a second a call."""
+    """Records of one zone in a dictionary, for whole switches: moto takes a hundredth of a second a call. `rest`: a
+    client that is asked for everything else."""
 
-    def __init__(self) -> None:
+    def __init__(self, rest: Any = None) -> None:
         self.sets: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self.rest = rest
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rest, name)
 
     def list_resource_record_sets(self, HostedZoneId: str, StartRecordName: str = "", **_: Any) -> dict[str, Any]:
         order = sorted(self.sets.values(), key=lambda r: (_order(r["Name"]), r["Type"], r.get("SetIdentifier", "")))

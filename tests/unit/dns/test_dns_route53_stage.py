@@ -18,6 +18,7 @@ from inferlift.dns.eyes import Net
 from inferlift.dns.record import shares
 from inferlift.dns.route53 import Route53
 from inferlift.profile.dns import Dns
+from inferlift.provision.aws import rights
 from inferlift.stages import _answers
 from inferlift.stages import switch as stage
 from inferlift.stages.switch import SwitchStage
@@ -87,37 +88,41 @@ class RegionsMirror:
         return Net(self.shares, resolver, lambda authority, name: self.made.read(name).journal)
 
 
-def test_an_edge_in_a_migration(client: Strict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_edge_in_a_migration(quick: Strict, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Regions are made, each is switched to its own site with a health check, taken back, moved again, given back."""
-    monkeypatch.setattr(Route53, "api", lambda self: client)
-    put(client, {**SIMPLE, "TTL": 2})
-    before = records(client)
+    monkeypatch.setattr(Route53, "api", lambda self: quick)
+    put(quick, {**SIMPLE, "TTL": 2})
+    before = records(quick)
+    calls = {f"route53:{c}" for c in ("ListResourceRecordSets", "ChangeResourceRecordSets", "GetChange")}  # in memory
+    quick.meta.events.register("before-call.route53.*", lambda model, **_: calls.add(f"route53:{model.name}"))
     named = {"names": [NAME, *(f"{r}.{AT}" for r in REGIONS)], "addresses": [OLD, *REGIONS.values()]}
-    mirror = RegionsMirror(backend(client, **named))
+    mirror = RegionsMirror(backend(quick, **named))
     monkeypatch.setattr(_answers, "net", lambda ctx, world, made: mirror.net())
-    dns = Dns(kind="route53", zone_id=client.zone, zone="demo.test", authority=("192.0.2.53",), resolver="192.0.2.53")
+    dns = Dns(kind="route53", zone_id=quick.zone, zone="demo.test", authority=("192.0.2.53",), resolver="192.0.2.53")
 
     def somebody_else() -> None:
-        theirs = [r for r in records(client) if r["Name"] == f"us-east-1.{AT}" and r["Type"] == "A"]
-        put(client, *[{**r, "TTL": 300} for r in theirs])
+        theirs = [r for r in records(quick) if r["Name"] == f"us-east-1.{AT}" and r["Type"] == "A"]
+        put(quick, *[{**r, "TTL": 300} for r in theirs])
 
     with moving.migration_on(dns, tmp_path, NAME, OLD, REGIONS, monkeypatch, speed=1000) as where:
         cutover = moving.moved_killed_changed_and_back(where, monkeypatch, somebody_else)
         assert [s.weight for s in cutover.steps] == [0, 10, 50, 100] * 2
-        latency = [r for r in records(client) if r["Name"] == AT]
+        latency = [r for r in records(quick) if r["Name"] == AT]
         assert [(r["Region"], r["AliasTarget"]["EvaluateTargetHealth"]) for r in latency] == [
             (region, True) for region in REGIONS
         ]
-        checks = {c["Id"]: c["HealthCheckConfig"] for c in client.list_health_checks()["HealthChecks"]}
+        checks = {c["Id"]: c["HealthCheckConfig"] for c in quick.list_health_checks()["HealthChecks"]}
         assert {c["IPAddress"] for c in checks.values()} == set(REGIONS.values())
         assert {(c["Type"], c["ResourcePath"]) for c in checks.values()} == {("HTTPS", "/inferlift-health")}
         for region, address in REGIONS.items():
-            (only,) = [r for r in records(client) if r["Name"] == f"{region}.{AT}" and r["Type"] == "A"]
+            (only,) = [r for r in records(quick) if r["Name"] == f"{region}.{AT}" and r["Type"] == "A"]
             assert (only["ResourceRecords"], only["Weight"]) == ([{"Value": address}], 100)
             assert checks[only["HealthCheckId"]]["IPAddress"] == address
         with migration.session(where, "rollback") as ctx:
             teardown.rollback(ctx)
             assert set(SwitchStage().users_at(ctx) or ()) == {OLD}
             SwitchStage().give_back(ctx)  # as `destroy` does
-    assert client.list_health_checks()["HealthChecks"] == []
-    assert records(client) == before
+    assert quick.list_health_checks()["HealthChecks"] == []
+    assert records(quick) == before
+    assert calls - {"route53:ListHostedZones"} <= rights.known_calls(), "the operator's policy allows every call"
+    assert len(calls) == 8
