@@ -32,6 +32,12 @@ def deployable(profile: Profile, name: str, declared: Declared | None = None) ->
             why=f"it has no `origin:` section; one to copy into {file} and to fill in:\n\n{example}\n",
             next_command=f"{plan}; docs/move.md goes through it",
         )
+    if (why := _edge(profile)) is not None:
+        raise DeclarationError(
+            "users of several sites cannot be told apart",
+            why=why,
+            next_command=f"declare that, or take `aws.edge` away; until then {plan}",
+        )
     if profile.data.state == "read-write" and profile.data.freeze is None:
         raise DeclarationError(
             "data that users write cannot be moved without a freeze and a way back",
@@ -45,6 +51,18 @@ def deployable(profile: Profile, name: str, declared: Declared | None = None) ->
             why=f"the old side is declared by hand; an example is {EXAMPLE.relative_to(ROOT)}; nothing was changed",
             next_command=f"write them down, then run the same command again; until then {plan}",
         )
+
+
+def _edge(profile: Profile) -> str | None:
+    """Why the users of `aws.edge`'s sites cannot be sent each to their own; None where they can, or there is one."""
+    if profile.target != "aws" or not profile.aws.edge:
+        return None
+    dns = profile.switch.dns
+    if dns is None or dns.kind != "route53":
+        return "each region's users are sent there by latency records, which are Route 53's: switch.dns of kind route53"
+    if any(not site[-1].isdigit() for site in profile.aws.edge):
+        return "latency records know regions, no Local Zones: aws.edge may hold regions alone where users are moved"
+    return None
 
 
 def lacking(profile: Profile) -> list[tuple[str, str]]:

@@ -56,7 +56,7 @@ def destroy(ctx: Context, *, delete_data: bool = False) -> list[str]:
     """
     ctx.stage, ctx.key = "poc", "destroy"
     _refuse_if_used(ctx)
-    _give_record_back(ctx)
+    SwitchStage().give_back(ctx)
     with ctx.intent("destroy", f"{ctx.owner}/fleet", {"hosts": _hosts(ctx)}, {"hosts": []}):
         stages()["migrate"].undo(ctx)
         left = _fleet.destroy(ctx, delete_data=delete_data)
@@ -94,11 +94,10 @@ def _refuse_if_needed(ctx: Context) -> None:
         weights = SwitchStage().users_at(ctx) or {}
     except InferliftError:
         return  # a world that cannot say where its users are is no way back for them either
-    new = service["endpoint"]["address"]
-    if weights.get(new, 0) > 0:
+    if new := [a for a in (e["address"] for e in service["fleet"]["endpoints"]) if weights.get(a, 0) > 0]:
         raise Refusal(
             "the old world is the way back for users who are on the fleet",
-            why=f"{new} has weight {weights[new]} in DNS",
+            why=", ".join(f"{a} has weight {weights[a]} in DNS" for a in new),
             next_command=f"./invoke rollback --profile {ctx.profile.name}",
         )
 
@@ -142,15 +141,6 @@ def _refuse_if_used(ctx: Context) -> None:
                 why="clients that keep a connection or an old answer are still on the fleet",
                 next_command=f"wait until it is quiet, then ./invoke destroy --profile {ctx.profile.name}",
             )
-
-
-def _give_record_back(ctx: Context) -> None:
-    """The record of a service that exists is left as it was found; the lab's stays for the next switch."""
-    world = ctx.world()
-    if world is None or world.lab is not None or ctx.ledger.stage("switch") is None:
-        return
-    if ctx.ledger.document("service") is not None:
-        SwitchStage().restore(ctx)
 
 
 def _old_side_stands(ctx: Context) -> bool:

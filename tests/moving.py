@@ -51,13 +51,14 @@ class Killed(BaseException):
 
 @contextmanager
 def migration_on(
-    dns: Dns, folder: Path, name: str, old: str, new: str, patch: pytest.MonkeyPatch, *, ca: str | None = None,
-    speed: float = SPEED,
+    dns: Dns, folder: Path, name: str, old: str, new: str | dict[str, str], patch: pytest.MonkeyPatch, *,
+    ca: str | None = None, speed: float = SPEED,
 ) -> Iterator[place.Place]:  # fmt: skip
-    """A migration that stands before its switch, with `switch.dns` as given. `ca`: of both sides' certificate."""
+    """A migration that stands before its switch, with `switch.dns` as given. `new`: the new side's address, or one for
+    each of its sites. `ca`: of both sides' certificate."""
     patch.setattr("os.geteuid", lambda: 0)
     patch.setattr(SwitchStage, "_parity", lambda *_: (ParityCase(request="stand-in", same=True, detail=""),))
-    patch.setattr(_judging, "Judge", lambda ctx, world: passes)
+    patch.setattr(_judging, "Judge", lambda *_: passes)
     patch.setattr(_old_side, "quiet", lambda world, **_: None)
     base = time.time()
     fast = SimpleNamespace(
@@ -77,7 +78,7 @@ def migration_on(
             ctx.ledger.begin(upstream, "k")
             made = _world(folder, name, old, ca) if upstream == "world" else None
             ctx.ledger.finish(upstream, made, Status.DONE, 1.0)
-        ctx.ledger.set_document("service", _service(folder, new))
+        ctx.ledger.set_document("service", _service(folder, {"lab": new} if isinstance(new, str) else new))
     yield where
 
 
@@ -98,7 +99,7 @@ def moved_killed_changed_and_back(where: place.Place, patch: pytest.MonkeyPatch,
         assert ctx.ledger.open_intents() == []
         cutover = migration.advance(ctx, SwitchStage())
         assert isinstance(cutover, Cutover)
-        assert set(SwitchStage().users_at(ctx) or ()) == {new}
+        assert set(SwitchStage().users_at(ctx) or ()) == new
         assert migration.advance(ctx, SwitchStage()) == cutover  # verified, not repeated
     foreign()
     with migration.session(where, "deploy") as ctx, pytest.raises(Held, match="not as the switch left it"):
@@ -110,7 +111,7 @@ def moved_killed_changed_and_back(where: place.Place, patch: pytest.MonkeyPatch,
         migration.advance(ctx, SwitchStage())
     with migration.session(where, "switch", options=Options(explicit=True)) as ctx:
         assert isinstance(migration.advance(ctx, SwitchStage(), again=True), Cutover)
-        assert set(SwitchStage().users_at(ctx) or ()) == {new}
+        assert set(SwitchStage().users_at(ctx) or ()) == new
     return cutover
 
 
@@ -133,9 +134,10 @@ def _kill_with_users_out(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SwitchStage, "_backend", backend)
 
 
-def _sides(where: place.Place) -> tuple[World, str]:
+def _sides(where: place.Place) -> tuple[World, set[str]]:
     with migration.session(where, "test") as ctx:
-        return ctx.need("world", World), str(ctx.ledger.document("service")["endpoint"]["address"])
+        endpoints = ctx.ledger.document("service")["fleet"]["endpoints"]
+        return ctx.need("world", World), {e["address"] for e in endpoints}
 
 
 def _host(folder: Path, name: str, role: Any, address: str) -> Host:
@@ -161,11 +163,15 @@ def _world(folder: Path, name: str, old: str, ca: str | None) -> Artifact:
     )  # fmt: skip
 
 
-def _service(folder: Path, new: str) -> Artifact:
-    gateway = _host(folder, "gateway-1", "gateway", new)
+def _service(folder: Path, sites: dict[str, str]) -> Artifact:
+    hosts = [
+        _host(folder, f"{role}-{site}", role, address).model_copy(update={"site": site})
+        for site, address in sites.items()
+        for role in ("gateway", "monitor")
+    ]
     fleet = Fleet(
-        label="m/fleet", network=None, subnet=None, hosts=(gateway,), endpoints=(Endpoint(site="lab", address=new),),
-        generation="1",
+        label="m/fleet", network=None, subnet=None, hosts=tuple(hosts), generation="1",
+        endpoints=tuple(Endpoint(site=site, address=address) for site, address in sites.items()),
     )  # fmt: skip
     return Service(
         fleet=fleet, configured=Configured(hosts={}, changed=0, seconds=0.0), endpoint=fleet.endpoints[0],

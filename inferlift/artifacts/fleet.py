@@ -186,6 +186,9 @@ class AwsPlan(Artifact):
     reservation: Literal["none", "on-demand-capacity", "capacity-block", "1y", "3y"] = "none"
     store: bool = True  # a bucket and a registry for weights, data and images
     batch: BatchQueue | None = None
+    guard_rights: dict[str, str] = Field(
+        default_factory=dict
+    )  # site -> IAM policy of its monitor, which guards the name
     expires_at: str | None = None  # UTC, ISO 8601 to the minute; None: does not expire
     budget_usd: float | None = None  # a month
 
@@ -243,6 +246,21 @@ class Fleet(Artifact):
 
     def by_role(self, role: str) -> tuple[Host, ...]:
         return tuple(h for h in self.hosts if h.role == role)
+
+    def at_sites(self) -> tuple[Fleet, ...]:
+        """Its part at each site, in the order of its endpoints, none of which reaches another. Itself at one site."""
+        names = tuple(dict.fromkeys(e.site for e in self.endpoints))
+        if len(names) < 2:
+            return (self,)
+        return tuple(
+            self.model_copy(
+                update={
+                    "hosts": tuple(h for h in self.hosts if h.site == name),
+                    "endpoints": tuple(e for e in self.endpoints if e.site == name),
+                }
+            )
+            for name in names
+        )
 
 
 class Configured(Artifact):

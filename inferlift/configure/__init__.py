@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from inferlift.configure.servers import ray_variables, server_roles, server_variables
     from inferlift.configure.validators import validate
     from inferlift.configure.variables import (
+        HEALTH_PATH,
+        MONITOR_PORT,
         MONITOR_USER,
         SYNTHETIC_HEADER,
         FleetVariables,
@@ -40,12 +42,16 @@ _HOME = {
     "fleet_secrets": "variables",
     "fleet_variables": "variables",
     "validate": "validators",
+    "HEALTH_PATH": "variables",
+    "MONITOR_PORT": "variables",
     "MONITOR_USER": "variables",
     "SYNTHETIC_HEADER": "variables",
     "fleet_certificates": "variables",
 }
 
 __all__ = [
+    "HEALTH_PATH",
+    "MONITOR_PORT",
     "MONITOR_USER",
     "SYNTHETIC_HEADER",
     "Ca",

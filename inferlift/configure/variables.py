@@ -19,6 +19,8 @@ PLAYBOOK = "site.yml"
 SYNTHETIC_HEADER = "X-Inferlift-Synthetic"  # with the fleet's synthetic key: our own request, no user
 SECRETS = ("app_key", "model_key", "synthetic_key", "metrics_key", "monitor_password", "cluster_token")
 MONITOR_USER = "inferlift"
+MONITOR_PORT = 9090
+HEALTH_PATH = "/inferlift-health"  # of a gateway at one of several sites: yes or no for Route 53, which has no key
 APP_PORT = 8443
 HOURS_A_MONTH = 730
 CONTEXT_MARGIN = 256  # tokens that the app adds: its system prompt and a piece of a document
@@ -103,6 +105,7 @@ def fleet_variables(
         # what does not fit into the gateway's buffers is gathered on its disk first
         "gateway_max_body_bytes": min(contract.max_body_bytes, IN_MEMORY_BYTES),
         "gateway_upload_bytes": contract.max_body_bytes if contract.max_body_bytes > IN_MEMORY_BYTES else 0,
+        "gateway_health_path": HEALTH_PATH if fleet.aws is not None and len(fleet.aws.sites) > 1 else "",
         "gateway_slots": profile.server.slots,
         "gateway_queue_max": queue_max(profile),
         "gateway_queue_seconds": queue_seconds(profile),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -160,13 +161,27 @@ def script(weights: dict[str, int]) -> str:
 
 def encode(journal: Journal) -> tuple[str, ...]:
     """The journal as TXT strings of at most 255 bytes, each headed by its place, in plain ASCII without `;`."""
-    text = json.dumps(journal.model_dump(mode="json"), separators=(",", ":"), sort_keys=True).replace(";", "\\u003b")
-    chunks = [text[i : i + CHUNK_BYTES] for i in range(0, len(text), CHUNK_BYTES)]
-    return tuple(f"{i:02d}/{len(chunks):02d} {chunk}" for i, chunk in enumerate(chunks, start=1))
+    return chunks(json.dumps(journal.model_dump(mode="json"), separators=(",", ":"), sort_keys=True))
 
 
 def decode(texts: tuple[str, ...]) -> Journal:
     """The inverse of `encode`, in any order. Raises ValueError saying what is wrong."""
+    text = joined(texts)
+    try:
+        return Journal.model_validate_json(text)
+    except ValidationError as error:
+        raise ValueError(f"{error.error_count()} fields are not as expected") from None
+
+
+def chunks(text: str) -> tuple[str, ...]:
+    """JSON as TXT strings."""
+    text = text.replace(";", "\\u003b")
+    parts = [text[i : i + CHUNK_BYTES] for i in range(0, len(text), CHUNK_BYTES)]
+    return tuple(f"{i:02d}/{len(parts):02d} {part}" for i, part in enumerate(parts, start=1))
+
+
+def joined(texts: Sequence[str]) -> str:
+    """The inverse of `chunks`, in any order. Raises ValueError."""
     parts: dict[int, str] = {}
     for text in texts:
         head = re.match(r"(\d\d)/(\d\d) ", text)
@@ -175,10 +190,7 @@ def decode(texts: tuple[str, ...]) -> Journal:
         parts[int(head[1])] = text[head.end() :]
     if sorted(parts) != list(range(1, len(texts) + 1)):
         raise ValueError("a part is missing or repeated")
-    try:
-        return Journal.model_validate_json("".join(parts[i] for i in sorted(parts)))
-    except ValidationError as error:
-        raise ValueError(f"{error.error_count()} fields are not as expected") from None
+    return "".join(parts[i] for i in sorted(parts))
 
 
 def entry(weight: int, address: str, identifier: str, extra: str = "-") -> str:

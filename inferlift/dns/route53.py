@@ -43,8 +43,8 @@ Record = dict[str, Any]  # a ResourceRecordSet as the API has it
 class Route53:
     """Names of one hosted zone.
 
-    `health_checks`: ids by address; a side with one is left out of the set at weight 0, since Route 53 answers zeros
-    when all others are unhealthy. Without one it stands there with weight 0, which is never answered. `client`: a
+    `health_checks`: ids by address; where any side has one, weight 0 is left out of the set, since Route 53 answers
+    zeros when all others are unhealthy. Without any it stands there with weight 0, which is never answered. `client`: a
     boto3 client (None: made from the machine's own AWS credentials, `profile` naming one of them; neither is kept).
     `insync_s`: the longest wait for Route 53's own word that all its servers have a change.
     """
@@ -121,7 +121,11 @@ class Route53:
         found = self._records(change.name)
         if (present := state_of(change.name, found)) != change.before:
             raise _changed(change, present)
-        batch = self.batch(change, found)
+        self.send(change.name, self.batch(change, found), lambda: self._changed_meanwhile(change))
+
+    def send(self, name: str, batch: dict[str, Any], changed: Callable[[], Refusal | None]) -> None:
+        """One batch, once, until Route 53 says that all its servers have it. `changed`: what it was refused for, where
+        the records are not those any more that it was made for. Raises that, Retryable, Uncertain, CheckFailed."""
         for attempt in range(BUSY_TRIES):
             code, message, answer = self._call(
                 "change_resource_record_sets", HostedZoneId=self.zone_id, ChangeBatch=batch
@@ -133,11 +137,11 @@ class Route53:
             return self._await_insync(answer["ChangeInfo"]["Id"])
         if code in BUSY:
             raise Retryable(f"Route 53 is busy with {self.zone}", why=code, next_command="run the same command again")
-        if code == "InvalidChangeBatch" and (present := self.read(change.name)) != change.before:
-            raise _changed(change, present)
+        if code == "InvalidChangeBatch" and (refusal := changed()) is not None:
+            raise refusal
         if code == "unknown":
             raise Uncertain("Route 53 broke off during a write", why=message)
-        raise CheckFailed(f"Route 53 refused the change of {change.name} ({code})", why=message[:300])
+        raise CheckFailed(f"Route 53 refused the change of {name} ({code})", why=message[:300])
 
     def verify(self, change: Change) -> RecordState:
         """Read again. Raises Refusal when the record is not what was written."""
@@ -153,7 +157,7 @@ class Route53:
     def prove(self, name: str, value: str, *, there: bool) -> None:
         """One value of the TXT record at `name` comes or goes; others of that name stay. Raises as `apply` does."""
         at, wanted = fqdn(name), {"Value": quoted(value)}
-        present = next((r for r in self._at(at) if r["Type"] == "TXT"), None)
+        present = next((r for r in self.at(at) if r["Type"] == "TXT"), None)
         before = present["ResourceRecords"] if present else []
         if (wanted in before) == there:
             return
@@ -169,6 +173,10 @@ class Route53:
             raise CheckFailed(f"Route 53 refused the TXT record {name} ({code})", why=message[:300])
         self._await_insync(answer["ChangeInfo"]["Id"])
 
+    def _changed_meanwhile(self, change: Change) -> Refusal | None:
+        present = self.read(change.name)
+        return _changed(change, present) if present != change.before else None
+
     def _wanted(self, name: str, desired: Desired) -> list[Record]:
         """Record sets in a fixed order: the addresses, then the journal."""
         at = fqdn(name)
@@ -179,7 +187,7 @@ class Route53:
             records = []
             for address, weight in sorted(desired.weights.items()):
                 check = self.health_checks.get(address)
-                if weight == 0 and check:
+                if weight == 0 and self.health_checks:
                     continue
                 records.append(
                     {
@@ -200,12 +208,12 @@ class Route53:
     def _records(self, name: str) -> list[Record]:
         """The record sets that decide the name's answer, then its journal; unchanged while both were read."""
         for _ in range(READS):
-            first, journal = self._at(fqdn(name)), self._at(journal_name(name))
-            if self._at(fqdn(name)) == first:
+            first, journal = self.at(fqdn(name)), self.at(journal_name(name))
+            if self.at(fqdn(name)) == first:
                 return [r for r in first if r["Type"] in STEERING] + [r for r in journal if r["Type"] == "TXT"]
         raise Retryable(f"the zone {self.zone} changes faster than {name} can be read")
 
-    def _at(self, name: str) -> list[Record]:
+    def at(self, name: str) -> list[Record]:
         """All record sets of exactly this name."""
         found: list[Record] = []
         start: dict[str, Any] = {"StartRecordName": name}
@@ -246,7 +254,7 @@ class Route53:
         """(code, message, answer): code "" is success, "unknown" says that nobody knows how it ended."""
         errors = module("botocore.exceptions")
         try:
-            return "", "", getattr(self._api(), method)(**named)
+            return "", "", getattr(self.api(), method)(**named)
         except errors.ClientError as error:
             said, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
             return ("unknown" if status >= 500 else str(said["Code"])), str(said.get("Message", "")), None
@@ -257,7 +265,8 @@ class Route53:
         except errors.BotoCoreError as error:
             return "unknown", type(error).__name__, None
 
-    def _api(self) -> Any:
+    def api(self) -> Any:
+        """The client: made when it is first needed, and kept."""
         if self._client is None:
             self._client = client(self._profile)
         return self._client

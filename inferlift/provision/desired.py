@@ -16,19 +16,25 @@ SMALL_MIB = 384  # of the lab's gateway and monitor
 
 
 def fleet_document(
-    profile: Profile, sizing: Callable[[], Sizing], label: str, floors: Mapping[str, int]
+    profile: Profile,
+    sizing: Callable[[], Sizing],
+    label: str,
+    floors: Mapping[str, int],
+    guard_rights: Callable[[str, bool], str] | None = None,
 ) -> DesiredFleet:
     """What the fleet is to consist of: one gateway, one monitor, as many model hosts as the highest floor.
 
-    `sizing` is asked only where it decides what hosts are made of. Raises DeclarationError for what cannot be.
+    `sizing` is asked only where it decides what hosts are made of. `guard_rights`: the policy of a monitor whose guard
+    writes DNS as the host that it is on (aws/plan.py). Raises DeclarationError for what cannot be.
     """
     if profile.target == "aws":
         from inferlift.provision.aws import plan as aws
 
         chosen = sizing()
         return aws.document(
-            profile, profile.aws, choice=chosen.choice, region=chosen.region or aws.REGION, label=label, floors=floors
-        )
+            profile, profile.aws, choice=chosen.choice, region=chosen.region or aws.REGION, label=label, floors=floors,
+            rights=guard_rights,
+        )  # fmt: skip
     if profile.target == "static":
         from inferlift.provision.static import plan as own
 

@@ -28,6 +28,7 @@ from inferlift.artifacts import (
 from inferlift.errors import CheckFailed, Held, Refusal
 from inferlift.ledger import Intent
 from inferlift.secret import resolve
+from inferlift.stages import _edge
 from inferlift.stages._certifying import certify, in_time
 from inferlift.stages._common import protocol, server_wheels
 from inferlift.stages._moving import copy_data, deliver, strip
@@ -49,7 +50,8 @@ def desired(ctx: Context, **floors: int) -> DesiredFleet:
 def document(ctx: Context, floors: dict[str, int]) -> DesiredFleet:
     from inferlift import provision
 
-    return provision.fleet_document(ctx.profile, lambda: sized(ctx), f"{ctx.owner}/fleet", floors)
+    rights = _edge.guard_rights(ctx.profile)
+    return provision.fleet_document(ctx.profile, lambda: sized(ctx), f"{ctx.owner}/fleet", floors, rights)
 
 
 def sized(ctx: Context) -> Sizing:
@@ -190,7 +192,8 @@ def current(ctx: Context) -> Service:
 
 def wait_up(ctx: Context, service: Service) -> None:
     """Until the gateway sends requests to every replica. Raises CheckFailed naming those that stay away."""
-    _wait_up(ctx, service.fleet.by_role("gateway")[0], [h.name for h in service.fleet.by_role("model")])
+    for part in service.fleet.at_sites():
+        _wait_up(ctx, part.by_role("gateway")[0], [h.name for h in part.by_role("model")])
 
 
 def _wait_up(ctx: Context, gateway: Host, names: Sequence[str], *, limit_s: float = 90) -> None:
@@ -223,7 +226,9 @@ def verify_service(ctx: Context, service: Service) -> list[Check]:
         "fleet:hosts": lambda: _as_planned(ctx, provision.verify_fleet(service.fleet, ctx.folder, tools)),
         "fleet:roles": lambda: configure.validate(service.fleet, ctx.path("fleet")),
         "fleet:certificate": lambda: in_time(ctx),
-        "fleet:answers": lambda: [probe.once(target_of(ctx, service), protocol=protocol(ctx))],
+        "fleet:answers": lambda: [
+            probe.once(target_of(ctx, site), protocol=protocol(ctx)) for site in _edge.sites(service)
+        ],
     }
     for name, look in parts.items():
         ctx.start_probe(name, _guarded(name, look))
@@ -288,7 +293,16 @@ def roles_digest(ctx: Context) -> str:
 def configure_fleet(
     ctx: Context, fleet: Fleet, *, only: Sequence[str] = (), tags: Sequence[str] = (), check: bool = False
 ) -> Configured:
-    """The playbook over all hosts or `only` some, all roles or those of `tags`; a second run changes nothing."""
+    """The playbook over all hosts or `only` some, all roles or those of `tags`; a second run changes nothing.
+
+    Each site is configured by itself: it knows nothing of the others.
+    """
+    parts = [(part, [h.name for h in part.hosts if h.name in only]) for part in fleet.at_sites()]
+    wanted = [(part, names) for part, names in parts if names or not only]
+    return _together([_configure_site(ctx, part, only=names, tags=tags, check=check) for part, names in wanted])
+
+
+def _configure_site(ctx: Context, fleet: Fleet, *, only: Sequence[str], tags: Sequence[str], check: bool) -> Configured:
     from inferlift import configure
 
     wheels = server_wheels(ctx, ctx.profile.server.kind)
@@ -335,13 +349,17 @@ def _offer(ctx: Context, sizing: Sizing | None) -> Offer | None:
 
 def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
     """Users are on the fleet: a model host that would change is drained first, one host at a time."""
+    return _together([_site_under_users(ctx, part) for part in fleet.at_sites()])
+
+
+def _site_under_users(ctx: Context, fleet: Fleet) -> Configured:
     from inferlift.configure import gateway as gateway_api
 
     before = {h.name: h.container for h in current(ctx).fleet.hosts}
     standing = [h.name for h in fleet.by_role("model") if before.get(h.name) == h.container]
     would = configure_fleet(ctx, fleet, only=standing, check=True).hosts if standing else {}
     touched = [name for name in standing if would[name]["changed"]]
-    done = configure_fleet(ctx, fleet, only=[h.name for h in fleet.hosts if h.name not in touched])
+    done = [configure_fleet(ctx, fleet, only=[h.name for h in fleet.hosts if h.name not in touched])]
     gateway = fleet.by_role("gateway")[0]
     for left in gateway_api.servers(gateway):
         if left.status.startswith("DRAIN"):  # of a run that was killed while it changed that host
@@ -350,19 +368,20 @@ def configure_under_users(ctx: Context, fleet: Fleet) -> Configured:
         ctx.say(f"{name} changes: drained first")
         try:
             gateway_api.drain(gateway, name)
-            one = configure_fleet(ctx, fleet, only=[name])
+            done.append(configure_fleet(ctx, fleet, only=[name]))
         finally:
             gateway_api.undrain(gateway, name)
         _wait_up(ctx, gateway, [name])
-        done = done.model_copy(
-            update={
-                "hosts": {**done.hosts, **one.hosts},
-                "changed": done.changed + one.changed,
-                "seconds": done.seconds + one.seconds,
-                "skipped": tuple(dict.fromkeys((*done.skipped, *one.skipped))),
-            }
-        )
-    return done
+    return _together(done)
+
+
+def _together(done: Sequence[Configured]) -> Configured:
+    return Configured(
+        hosts={name: counts for one in done for name, counts in one.hosts.items()},
+        changed=sum(one.changed for one in done),
+        seconds=sum(one.seconds for one in done),
+        skipped=tuple(dict.fromkeys(line for one in done for line in one.skipped)),
+    )
 
 
 def _resolvers(ctx: Context) -> tuple[str, ...]:
@@ -397,15 +416,19 @@ def _service(ctx: Context, fleet: Fleet, contract: Contract, configured: Configu
         contract=contract,
         replicas=len(fleet.by_role("model")),
         checks=(),
-        monitor_url=f"https://{monitor.address}:9090",
+        monitor_url=f"https://{monitor.address}:{configure.MONITOR_PORT}",
         monitor_user=configure.MONITOR_USER,
         monitor_password=keys(ctx)["monitor_password"],
         ca=str(ctx.path("fleet") / "tls" / "ca.pem"),
     )
     checks = [
         *configure.validate(fleet, ctx.path("fleet")),
-        *probe.complete(
-            target_of(ctx, draft), READY_COMPLETIONS, ctx.say, wait_s=READY_WITHIN_S, protocol=protocol(ctx)
+        *(
+            check
+            for site in _edge.sites(draft)
+            for check in probe.complete(
+                target_of(ctx, site), READY_COMPLETIONS, ctx.say, wait_s=READY_WITHIN_S, protocol=protocol(ctx)
+            )
         ),
     ]
     bad = [c for c in checks if not c.ok and not c.skipped]

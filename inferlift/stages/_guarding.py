@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from inferlift import ssh
-from inferlift.artifacts import Artifact, Configured, Host, World
+from inferlift.artifacts import Artifact, Configured, Host, Service, World
 from inferlift.errors import InferliftError
 from inferlift.ledger import write_atomically
-from inferlift.stages import _fleet
+from inferlift.stages import _edge, _fleet
 from inferlift.stages.base import Context
 
 FOLDER = "/etc/inferlift-guard"
@@ -26,24 +26,31 @@ class Guarded(Artifact):
 
 
 def ensure(ctx: Context, world: World) -> Guarded:
-    """Install the guard, or say why there is none. Raises what Ansible's run raises: nobody is moved without it."""
-    from inferlift import configure
-    from inferlift.dns import guard
+    """Install the guard, or say why there is none; of several sites each monitor guards its own region's name.
 
+    Raises what Ansible's run raises: nobody is moved without it.
+    """
     backend, key, why = _backend(ctx, world)
     if backend is None:
         return Guarded(why=why)
-    service = _fleet.current(ctx)
+    parts = _edge.legs(ctx, world) or {world.contract.name: _fleet.current(ctx)}
+    return [_install(ctx, world, backend, key, name, part) for name, part in parts.items()][-1]
+
+
+def _install(ctx: Context, world: World, backend: Any, key: str | None, name: str, service: Service) -> Guarded:
+    from inferlift import configure
+    from inferlift.dns import guard
+
     monitor, hook = service.fleet.by_role("monitor")[0], ctx.profile.switch.webhook
     every_s = 5.0 if ctx.profile.lab is not None else 15.0
     secrets = {"prometheus-password": "guard_prometheus_password"}
     references = {"guard_prometheus_password": service.monitor_password}
-    for name, reference in (("key", key), ("webhook", hook)):
+    for what, reference in (("key", key), ("webhook", hook)):
         if reference is not None:
-            secrets[name], references[f"guard_{name}"] = f"guard_{name}", reference
+            secrets[what], references[f"guard_{what}"] = f"guard_{what}", reference
     zone = ctx.profile.switch.dns.zone or "" if ctx.profile.switch.dns else world.zone
     files = guard.render(
-        world.contract.name, zone,
+        name, zone,
         world.address, service.endpoint.address, ctx.owner, backend,
         _gates(ctx), prometheus="https://127.0.0.1:9090", prometheus_user=service.monitor_user,
         prometheus_password_file=f"{FOLDER}/prometheus-password", prometheus_ca="/etc/inferlift/tls/ca.pem",
@@ -51,7 +58,7 @@ def ensure(ctx: Context, world: World) -> Guarded:
         webhook_file=f"{FOLDER}/webhook" if hook else None,
         hardened=not _container(monitor),
     )  # fmt: skip
-    folder = ctx.path("fleet", "guard")
+    folder = ctx.path("fleet", "guard", monitor.name)
     texts = [(f.path, f.text, f.mode, f.owner) for f in files]
     ca = ctx.profile.switch.dns.ca if ctx.profile.switch.dns else world.contract.ca
     if backend.ca is not None and ca is not None:
@@ -63,7 +70,7 @@ def ensure(ctx: Context, world: World) -> Guarded:
         listed.append({"path": path, "src": str(src), "mode": mode, "owner": owner})
     variables: dict[str, object] = {
         "guard_files": listed,
-        "guard_secrets": [{"path": f"{FOLDER}/{name}", "from": variable} for name, variable in secrets.items()],
+        "guard_secrets": [{"path": f"{FOLDER}/{what}", "from": variable} for what, variable in secrets.items()],
         "guard_packages": list(guard.PACKAGES[backend.kind]),
         "guard_state": guard.STATE,
         "guard_every_s": every_s,
@@ -71,7 +78,7 @@ def ensure(ctx: Context, world: World) -> Guarded:
     done = configure.apply(
         service.fleet.hosts, "guard.yml", variables, references, ctx.path("fleet"), ctx.say, limit=[monitor.name]
     )
-    narrowed = guard.narrowing(backend.kind, world.contract.name, zone, zone_id=backend.zone_id)
+    narrowed = guard.narrowing(backend.kind, name, zone, zone_id=backend.zone_id)
     return Guarded(open=narrowed["open"], configured=done)
 
 
@@ -82,8 +89,10 @@ def acted(ctx: Context, state: Any) -> str | None:
     journal = state.journal
     if journal is None or (journal.run, journal.phase, journal.owner) != (RUN, "rolled-back", ctx.owner):
         return None
+    parts = _edge.legs(ctx, ctx.need("world", World))
+    service = parts[state.name] if parts else _fleet.current(ctx)
     try:
-        monitor = _fleet.current(ctx).fleet.by_role("monitor")[0]
+        monitor = service.fleet.by_role("monitor")[0]
         told = json.loads(ssh.run(monitor, f"cat {STATE}", timeout_s=20).stdout)["rolled_back"]
         return f"{told['why']} (at {told['at']}, unix seconds)"
     except (InferliftError, LookupError, TypeError, ValueError):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from inferlift import ssh
-from inferlift.artifacts import Figure, Gate, LoadRun, World
+from inferlift.artifacts import Figure, Gate, LoadRun, Service, World
 from inferlift.ledger import now
 from inferlift.stages import _answers, _fleet, _old_side, _users
 from inferlift.stages._common import protocol, quality_cases, questions
@@ -24,8 +24,8 @@ SURE = 0.01  # a quality sample fails when one as bad is rarer than this on a si
 class Judge:
     """`judge(weight)` is one look. What is looked at since when: the window begins as the weight was set."""
 
-    def __init__(self, ctx: Context, world: World) -> None:
-        self.ctx, self.world, self.service = ctx, world, _fleet.current(ctx)
+    def __init__(self, ctx: Context, world: World, service: Service) -> None:
+        self.ctx, self.world, self.service = ctx, world, service
         self._weight: int | None = None
         self._since = self._ended = time.time()
         self._right = self._asked = 0  # of the quality samples so far: the same replicas answer at every weight

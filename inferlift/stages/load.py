@@ -8,7 +8,7 @@ from typing import Any
 from inferlift.artifacts import Artifact, Check, Evidence, Figure, LoadRun, Measurement, Quality, Service
 from inferlift.errors import CheckFailed, Held
 from inferlift.ledger import digest, now
-from inferlift.stages import _fleet
+from inferlift.stages import _edge, _fleet
 from inferlift.stages._common import protocol, quality_cases, questions, sizing_part
 from inferlift.stages._plan import planned
 from inferlift.stages.base import Context, Stage
@@ -48,7 +48,7 @@ class LoadStage(Stage):
     def run(self, ctx: Context) -> Measurement:
         from inferlift.load.gates import gates, verdict
 
-        service = _fleet.current(ctx)
+        service = _edge.sites(_fleet.current(ctx))[0]  # one site carries the load: all are alike
         evidence = ctx.need("audit", Evidence)
         if service.replicas > 1:
             ctx.say(f"{service.replicas} replicas are present; the shape is scaled to them")

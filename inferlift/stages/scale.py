@@ -9,7 +9,7 @@ from typing import Any
 from inferlift.artifacts import Artifact, Check, Figure, Gate, LoadRun, Measurement, Scaled, Service
 from inferlift.errors import CheckFailed
 from inferlift.ledger import Intent, digest, now
-from inferlift.stages import _fleet
+from inferlift.stages import _edge, _fleet
 from inferlift.stages._common import protocol, questions
 from inferlift.stages.base import Context, Settled, Stage
 
@@ -83,10 +83,11 @@ class ScaleStage(Stage):
         from inferlift.configure import gateway
 
         assert isinstance(artifact, Scaled)  # noqa: S101
-        service = _fleet.current(ctx)
-        up = [s for s in gateway.servers(service.fleet.by_role("gateway")[0]) if s.status.startswith("UP")]
+        gateways = _fleet.current(ctx).fleet.by_role("gateway")
+        up = [sum(s.status.startswith("UP") for s in gateway.servers(host)) for host in gateways]
         want = artifact.sizing.replicas + artifact.sizing.spare
-        return [Check(name="replicas", ok=len(up) >= want, detail=f"{len(up)} of {want} take requests at the gateway")]
+        told = f"{', '.join(map(str, up))} of {want} take requests at the gateway"
+        return [Check(name="replicas", ok=min(up) >= want, detail=told)]
 
     def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> Scaled:
         """Replicas back to what was accepted; the acceptance itself is not repeated."""
@@ -129,7 +130,7 @@ class ScaleStage(Stage):
 
         users = ctx.profile.requests.in_flight_peak
         plan = LoadPlan(
-            target=_fleet.target_of(ctx, service), requests=users, users=users, prompts=questions(ctx),
+            target=_fleet.target_of(ctx, _edge.sites(service)[0]), requests=users, users=users, prompts=questions(ctx),
             max_tokens=ctx.profile.requests.output_tokens,
             # a request may take the whole deadline: it waits in the gateway's queue
             request_timeout_s=max(ctx.profile.load.request_timeout_s, limit_s), deadline_s=limit_s * 1.5,
@@ -141,7 +142,7 @@ class ScaleStage(Stage):
         """Cut the last replica's power once a third of the requests are answered; give it back when all is over."""
         from inferlift import provision
 
-        victim, tools = service.fleet.by_role("model")[-1], ctx.tools()
+        victim, tools = _edge.sites(service)[0].fleet.by_role("model")[-1], ctx.tools()
         _fleet.wait_up(ctx, service)
         third = ctx.profile.requests.in_flight_peak // 3
         samples = self._samples(ctx, "one-lost")

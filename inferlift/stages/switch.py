@@ -7,10 +7,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from inferlift.artifacts import Artifact, Check, Cutover, ParityCase, SwitchStep, World
+from inferlift.artifacts import Artifact, Check, Cutover, ParityCase, Service, SwitchStep, World
 from inferlift.errors import CheckFailed, Held, InferliftError, Refusal, Retryable
 from inferlift.ledger import Intent, now
-from inferlift.stages import _answers, _fleet, _guarding, _moving, _notice, _old_side, _users
+from inferlift.stages import _answers, _edge, _fleet, _guarding, _moving, _notice, _old_side, _users
 from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Settled, Stage, all_back
 
@@ -41,6 +41,7 @@ class SwitchStage(Stage):
             "name": world.contract.name if world else None,
             "old": world.address if world else None,
             "new": service["endpoint"]["address"] if service else None,
+            **({"sites": sorted(_edge.addresses(ctx))} if len(_edge.addresses(ctx)) > 1 else {}),
         }
 
     def preview(self, ctx: Context) -> list[str]:
@@ -83,7 +84,7 @@ class SwitchStage(Stage):
         _fleet.lift_expiry(ctx)
         with _users.running(ctx, world, "switch"):
             try:
-                outcome = self._switch(ctx, world, service.endpoint.address, attempt).run()
+                outcome = self._switch(ctx, world, service, attempt).run()
             except (Held, CheckFailed, Refusal):  # a kill or Ctrl-C leaves the question open, an end does not
                 ctx.ledger.drop_document("waiting")
                 raise
@@ -129,17 +130,19 @@ class SwitchStage(Stage):
 
         assert isinstance(artifact, Cutover)  # noqa: S101
         world = ctx.need("world", World)
-        weights = {artifact.old: 100} if artifact.rolled_back else {artifact.new: 100}
         backend = self._backend(ctx, world)
         authority, resolver = _answers.servers(ctx, world)
-        return dns.verify(
-            backend,
-            artifact.name,
-            weights,
-            authority=authority,
-            resolver=resolver,
-            net=_answers.net(ctx, world, backend),
-        )
+        parts = _edge.legs(ctx, world)
+        new = {name: parts[name].endpoint.address if name in parts else artifact.new for name in
+               _edge.names(ctx, world, backend)}  # fmt: skip
+        return [
+            check
+            for name, address in new.items()
+            for check in dns.verify(
+                backend, name, {artifact.old if artifact.rolled_back else address: 100},
+                authority=authority, resolver=resolver, net=_answers.net(ctx, world, backend),
+            )
+        ]  # fmt: skip
 
     def repair(self, ctx: Context, artifact: Artifact, findings: list[Check]) -> Artifact:
         """Somebody else moved users: that is for a person to decide."""
@@ -162,7 +165,8 @@ class SwitchStage(Stage):
         if "sequence" not in intent.planned:
             return "absent"  # not a write to the record
         world = ctx.need("world", World)
-        outcome = dns.settle(self._backend(ctx, world).read(world.contract.name), intent.planned)
+        name = next((n for n in _edge.legs(ctx, world) if intent.subject.startswith(n)), world.contract.name)
+        outcome = dns.settle(self._backend(ctx, world).read(name), intent.planned)
         return outcome if outcome in ("done", "absent") else "unknown"
 
     def summary(self, artifact: Artifact) -> str:
@@ -177,27 +181,41 @@ class SwitchStage(Stage):
     def rollback(self, ctx: Context) -> float:
         """All users back to the old side, verified at authority and resolver. Returns seconds."""
         world, service = ctx.need("world", World), _fleet.current(ctx)
-        return float(self._switch(ctx, world, service.endpoint.address).rollback())
+        return float(self._switch(ctx, world, service).rollback())
 
-    def restore(self, ctx: Context) -> None:
-        """The record as it was found before the switch. Raises Refusal unless the old side alone is answered."""
-        world, service = ctx.need("world", World), _fleet.current(ctx)
-        self._switch(ctx, world, service.endpoint.address).restore()
+    def give_back(self, ctx: Context) -> None:
+        """Before the fleet goes, and with nobody on it: the record of a service that exists as it was found (the lab's
+        stays for the next switch), and nothing beside it. Raises Refusal unless the old side alone is answered."""
+        world = ctx.world()
+        if world is None or ctx.ledger.document("service") is None:
+            return
+        if _edge.legs(ctx, world):
+            _edge.give_back(ctx, world, self._backend(ctx, world))
+        elif world.lab is None and ctx.ledger.stage("switch") is not None:
+            self._switch(ctx, world, _fleet.current(ctx)).restore()
 
     def users_at(self, ctx: Context) -> dict[str, int] | None:
         """The record's weights now; None when the name does not exist. Raises Retryable when it cannot be read."""
         world = ctx.need("world", World)
-        state = self._backend(ctx, world).read(world.contract.name)
-        if state.kind == "foreign":
-            raise Retryable(f"the record of {world.contract.name} is not one that inferlift understands")
-        return dict(state.weights) if state.kind != "absent" else None
+        backend = self._backend(ctx, world)
+        found: dict[str, int] = {}
+        for name in _edge.names(ctx, world, backend):
+            state = backend.read(name)
+            if state.kind == "foreign":
+                raise Retryable(f"the record of {name} is not one that inferlift understands")
+            if state.kind == "absent":
+                return None
+            found |= {a: max(w, found.get(a, 0)) for a, w in state.weights.items()}
+        return found
 
     def _hold_after_guard(self, ctx: Context, world: World) -> None:
         """The guard took users back while nobody was there: as a roll-back, until someone decides."""
-        state = self._backend(ctx, world).read(world.contract.name)
-        why = _guarding.acted(ctx, state)
-        if why is None:
+        backend = self._backend(ctx, world)
+        states = [backend.read(name) for name in _edge.names(ctx, world, backend)]
+        told = [(state, why) for state in states if (why := _guarding.acted(ctx, state)) is not None]
+        if not told:
             return
+        state, why = told[0]
         sequence = state.journal.sequence
         if ctx.options.explicit:
             ctx.ledger.set_document("guard_seen", sequence)
@@ -249,31 +267,35 @@ class SwitchStage(Stage):
     def _backend(self, ctx: Context, world: World, attempt: str = "") -> Any:
         from inferlift.dns import settings
 
-        service = ctx.ledger.document("service")
-        addresses = {world.address} | ({service["endpoint"]["address"]} if service else set())
         return settings.backend(
-            _answers.settings(ctx, world), names=(world.contract.name,), addresses=tuple(sorted(addresses)),
-            owner=ctx.owner, run=attempt or ctx.ledger.run,
+            _answers.settings(ctx, world), names=(world.contract.name, *_edge.legs(ctx, world)),
+            addresses=tuple(sorted({world.address} | _edge.addresses(ctx))), owner=ctx.owner,
+            run=attempt or ctx.ledger.run,
         )  # fmt: skip
 
-    def _switch(self, ctx: Context, world: World, new: str, attempt: str = "") -> Any:
+    def _switch(self, ctx: Context, world: World, service: Service, attempt: str = "") -> Any:
+        """Of the users' name; of a fleet at several sites of all regions' names, one after another."""
         from inferlift.dns.switch import Switch
 
         backend = self._backend(ctx, world, attempt)
         authority, resolver = _answers.servers(ctx, world)
-        return Switch(
-            backend=backend, name=world.contract.name, old=world.address, new=new, plan=ctx.profile.switch,
-            ttl_before=world.ttl_s, gates=self._gates(ctx, world), clock=time.time, sleep=time.sleep,
-            on_intent=ctx.intent, say=ctx.say, authority=authority, resolver=resolver,
-            on_step=lambda step: _keep_step(ctx, step), approved=lambda weight: _approved(ctx, attempt, weight),
-            net=_answers.net(ctx, world, backend),
-        )  # fmt: skip
 
-    def _gates(self, ctx: Context, world: World) -> Callable[[int], Any]:
+        def one(name: str, part: Service) -> Switch:
+            return Switch(
+                backend=backend, name=name, old=world.address, new=part.endpoint.address, plan=ctx.profile.switch,
+                ttl_before=world.ttl_s, gates=self._gates(ctx, world, part), clock=time.time, sleep=time.sleep,
+                on_intent=ctx.intent, say=ctx.say, authority=authority, resolver=resolver,
+                on_step=lambda step: _keep_step(ctx, step), approved=lambda weight: _approved(ctx, attempt, weight),
+                net=_answers.net(ctx, world, backend),
+            )  # fmt: skip
+
+        return _edge.switch(ctx, world, backend, one) if _edge.legs(ctx, world) else one(world.contract.name, service)
+
+    def _gates(self, ctx: Context, world: World, service: Service) -> Callable[[int], Any]:
         """Both sides: pinned requests to the new one, what users see, its metrics, the old side's log."""
         from inferlift.stages._judging import Judge
 
-        return Judge(ctx, world)
+        return Judge(ctx, world, service)
 
     def _parity(self, ctx: Context, world: World) -> tuple[ParityCase, ...]:
         from inferlift.load.parity import parity, parse_recorded
@@ -285,8 +307,9 @@ class SwitchStage(Stage):
         recorded = parse_recorded(_old_side.recorded(world), known_by=known_by)[:PARITY_REQUESTS]
         if not recorded:
             raise CheckFailed("the old side recorded no request to replay", why=f"{where} holds none")
-        new = _fleet.target_of(ctx, _fleet.current(ctx))
-        return parity(_fleet.origin_target(ctx), new, recorded, ctx.say, reads=asked.answer if asked else None)
+        reads, old = asked.answer if asked else None, _fleet.origin_target(ctx)
+        parts = _edge.sites(_fleet.current(ctx))
+        return tuple(c for p in parts for c in parity(old, _fleet.target_of(ctx, p), recorded, ctx.say, reads=reads))
 
 
 def _replay(world: World | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from inferlift.artifacts import Artifact, Check, Cutover, Evidence, Scaled, Sizing, Watch, World
 from inferlift.errors import CheckFailed, Held, InferliftError, Retryable
-from inferlift.stages import _fleet, _guarding, _users
+from inferlift.stages import _edge, _fleet, _guarding, _users
 from inferlift.stages._plan import declared_bill, planned
 from inferlift.stages.base import Context, Stage
 
@@ -89,13 +89,13 @@ class WatchStage(Stage):
     def _client(self, ctx: Context) -> Any:
         from inferlift.observe import Prometheus
 
-        return Prometheus.of(_fleet.current(ctx))
+        return Prometheus.of(_edge.sites(_fleet.current(ctx))[0])
 
     def _judge(self, ctx: Context, window: Window, drift: tuple[Check, ...]) -> Watch:
         from inferlift.observe import Plan, judge
 
         scaled, evidence = ctx.need("scale", Scaled), ctx.optional("audit", Evidence)
-        service = _fleet.current(ctx)
+        service = _edge.sites(_fleet.current(ctx))[0]
         plan = Plan(
             profile=ctx.profile, sizing=scaled.sizing, replicas=service.replicas,
             bill_monthly=evidence.bill_monthly if evidence and evidence.bill_monthly else declared_bill(ctx.profile),

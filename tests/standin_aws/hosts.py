@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from inferlift import process
-from inferlift.provision import subnets
+from inferlift.provision import bridge, subnets
 from inferlift.provision.aws import naming
 from inferlift.provision.podman import _BOOT
 
@@ -61,6 +61,7 @@ class Hosts:
             "--mac-address", subnets.mac(ipaddress.IPv4Address(instance.private_ip)),
             "--pull", "never", self.image, "/sbin/init",
         )  # fmt: skip
+        bridge.pin(self.network)
         host_key = self._ready(name, key)
         if role == "gateway":
             for address in self._fronts:

@@ -126,6 +126,7 @@ class Hosts(pulumi.ComponentResource):
             _disks(scope, role),
             reservation,
             block,
+            *(["guards the name"] if role == "monitor" and scope.plan.guard_rights else []),  # another role
         ]
         digest = hashlib.sha256(json.dumps(what).encode()).hexdigest()[:6]
         return ec2.LaunchTemplate(
@@ -137,7 +138,9 @@ class Hosts(pulumi.ComponentResource):
             user_data=base64.b64encode(user_data.encode()).decode(),
             update_default_version=True,
             ebs_optimized="true",
-            iam_instance_profile=ec2.LaunchTemplateIamInstanceProfileArgs(arn=self._identity.profile_arn),
+            iam_instance_profile=ec2.LaunchTemplateIamInstanceProfileArgs(
+                arn=self._identity.monitor_arn if role == "monitor" else self._identity.profile_arn
+            ),
             # Version 2 alone: a request forged through the service cannot read the host's credentials. Two hops,
             # since containers on a bridge are one away.
             metadata_options=ec2.LaunchTemplateMetadataOptionsArgs(

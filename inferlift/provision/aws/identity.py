@@ -13,25 +13,38 @@ from inferlift.provision.aws.scope import Scope
 
 
 class HostIdentity(pulumi.ComponentResource):
-    """The role of all hosts of a site. What it allows is known before anything is made, so that a plan can judge it."""
+    """The role of all hosts of a site, and one of the monitor's own where its guard writes DNS. What they allow is
+    known before anything is made, so that a plan can judge it."""
 
     profile_arn: pulumi.Output[str]
+    monitor_arn: pulumi.Output[str]
 
     def __init__(self, scope: Scope) -> None:
         super().__init__("inferlift:aws:HostIdentity", scope.part("identity"))
+        self._scope = scope
+        self.profile_arn = self.monitor_arn = self._role("host", host_policy(scope))
+        if (guard := scope.plan.guard_rights.get(scope.site.name)) is not None:
+            both = host_policy(scope)
+            both["Statement"] += json.loads(guard)["Statement"]
+            self.monitor_arn = self._role("monitor", both)
+        self.register_outputs({"profile_arn": self.profile_arn, "monitor_arn": self.monitor_arn})
+
+    def _role(self, what: str, policy: dict[str, Any]) -> pulumi.Output[str]:
+        """The ARN of the instance profile."""
+        scope = self._scope
         role = iam.Role(
-            scope.part("host-role"),
-            name=scope.name("host"),
+            scope.part(f"{what}-role"),
+            name=scope.name(what),
             path=naming.IAM_PATH,
             assume_role_policy=json.dumps(trusts("ec2.amazonaws.com")),
-            tags=scope.tags("host-role"),
+            tags=scope.tags(f"{what}-role"),
             opts=scope.child(self),
         )
         iam.RolePolicy(
-            scope.part("host-rights"),
-            name=scope.name("host"),
+            scope.part(f"{what}-rights"),
+            name=scope.name(what),
             role=role.name,
-            policy=json.dumps(host_policy(scope)),
+            policy=json.dumps(policy),
             opts=scope.child(self),
         )
         if scope.plan.batch:
@@ -42,15 +55,14 @@ class HostIdentity(pulumi.ComponentResource):
                 opts=scope.child(self),
             )
         profile = iam.InstanceProfile(
-            scope.part("host-profile"),
-            name=scope.name("host"),
+            scope.part(f"{what}-profile"),
+            name=scope.name(what),
             path=naming.IAM_PATH,
             role=role.name,
-            tags=scope.tags("host-profile"),
+            tags=scope.tags(f"{what}-profile"),
             opts=scope.child(self),
         )
-        self.profile_arn = profile.arn
-        self.register_outputs({"profile_arn": profile.arn})
+        return profile.arn
 
 
 def host_policy(scope: Scope) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Network
 
 from inferlift.artifacts.fleet import AwsPlan, AwsSettings, AwsSite, BatchQueue, DesiredFleet, HostGroup
@@ -15,6 +15,7 @@ ONE_INSTANCE = 0.995  # what AWS promises of one instance: https://aws.amazon.co
 MIB = 2**20
 REGION = "eu-central-1"  # where neither the profile nor the sizing names one
 _LOCAL_ZONE = re.compile(r"^([a-z]{2}(?:-[a-z]+)+-\d)-[a-z]{3}-\d[a-z]$")
+Rights = Callable[[str, bool], str]
 _REGION = re.compile(r"^[a-z]{2}(?:-[a-z]+)+-\d$")
 
 
@@ -28,10 +29,12 @@ def document(
     floors: Mapping[str, int],
     expires_at: str | None = None,
     nodes_per_replica: int = 1,
+    rights: Rights | None = None,
 ) -> DesiredFleet:
     """The fleet of a profile on hosts of the type `choice`, with as many model hosts as the highest floor asks.
 
-    `region` is where the offer was priced; `settings.region` is stronger. Raises DeclarationError for what cannot be.
+    `region` is where the offer was priced; `settings.region` is stronger. `rights(region, several)`: the policy of the
+    monitor that guards a region's name, one of several or the only one. Raises DeclarationError for what cannot be.
     """
     kind = instance_type(choice)
     market: Market = "spot" if profile.interruptible else "on-demand"
@@ -49,6 +52,7 @@ def document(
         tenancy=operations.tenancy,
         reservation=operations.reservation,
         batch=queue,
+        guard_rights={site.name: rights(site.region, len(sites) > 1) for site in sites} if rights else {},
         expires_at=expires_at,
         budget_usd=None
         if budget is None

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from inferlift import provision
+from inferlift.artifacts import Configured
 from inferlift.configure import gateway as gateway_api
 from inferlift.errors import CheckFailed, Held
 from inferlift.provision.models import Drift
@@ -18,6 +19,7 @@ HOSTS = {
     for role, names in {"gateway": ["gateway-1"], "model": ["model-1", "model-2"]}.items()
 }
 FLEET: Any = SimpleNamespace(hosts=[h for hosts in HOSTS.values() for h in hosts], by_role=lambda role: HOSTS[role])
+FLEET.at_sites = lambda: (FLEET,)
 CTX: Any = SimpleNamespace(say=lambda line: None)
 
 
@@ -34,9 +36,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(_fleet, "_wait_up", lambda ctx, gateway, names: told.append(f"up {names[0]}"))
 
     def configured(ctx, fleet, only=(), check=False):
-        made = SimpleNamespace(hosts=rows, changed=0, seconds=0.0, skipped=())
-        made.model_copy = lambda update: made
-        return made
+        return Configured(hosts=rows, changed=0, seconds=0.0)
 
     monkeypatch.setattr(_fleet, "configure_fleet", configured)
     return told

@@ -104,6 +104,20 @@ def test_what_the_parts_do_not_carry_is_refused(name: str, change: dict[str, Any
         deployable(profile(name, **change), name)
 
 
+@pytest.mark.parametrize(
+    ("edge", "dns", "said"),
+    [
+        (["eu-north-1"], DNS, "switch.dns of kind route53"),
+        (["eu-central-1-ham-1a"], {"kind": "route53", "zone": "example.com", "zone_id": "Z1"}, "no Local Zones"),
+    ],
+)
+def test_sites_whose_users_cannot_be_told_apart_are_refused(edge: list[str], dns: dict[str, Any], said: str) -> None:
+    change = {"aws__edge": edge, "switch__dns": dns, "data": {"state": "none"}}
+    with pytest.raises(DeclarationError) as caught:
+        deployable(profile("llm-13b", **change), "llm-13b")
+    assert said in caught.value.why
+
+
 def test_a_queue_takes_nobody_over() -> None:
     deployable(load("batch", ROOT).profile, "batch")
 

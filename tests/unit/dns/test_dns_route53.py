@@ -1,126 +1,22 @@
 """The Route 53 back end: the exact change batches, since moto forgives what Route 53 refuses.
 
-moto keeps the records here; it does not prove that Route 53 takes a batch. What Route 53 refuses (a DELETE whose values
-differ, a CREATE over what exists, a weighted record beside a simple one) is refused by `Strict`, a
-stand-in before moto.
+moto keeps the records here; it does not prove that Route 53 takes a batch. What Route 53 refuses is refused by the
+stand-in before it (route53_standin.py).
 """
 
 from __future__ import annotations
 
-import copy
-import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from dns_standins import NAME, NEW, OLD, OWNER, Clock, StandInDns, StandInZone, gate, journal, switch
+from route53_standin import AT, BOOK, SIMPLE, Strict, backend, put, records, refused
 
-from inferlift.dns import health, latency
+from inferlift.dns import health
 from inferlift.dns.backend import Change, Desired
 from inferlift.dns.record import encode, quoted, shares
 from inferlift.dns.route53 import Route53
 from inferlift.errors import CheckFailed, Refusal, Retryable, Uncertain
-
-AT, BOOK = "ai.demo.test.", "_inferlift.ai.demo.test."
-SIMPLE = {"Name": AT, "Type": "A", "TTL": 3600, "ResourceRecords": [{"Value": OLD}]}
-
-
-class Strict:
-    """A client that keeps each batch, and refuses what Route 53 refuses. `fail`: errors to answer with, in turn."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner, self.batches, self.fail = inner, [], []
-        self.after: list[Exception] = []  # raised when the batch has been applied
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def change_resource_record_sets(self, HostedZoneId: str, ChangeBatch: dict[str, Any]) -> Any:
-        if self.fail:
-            raise self.fail.pop(0)
-        self.batches.append(copy.deepcopy(ChangeBatch))
-        present = {
-            _key(r): r for r in self.inner.list_resource_record_sets(HostedZoneId=HostedZoneId)["ResourceRecordSets"]
-        }
-        for change in ChangeBatch["Changes"]:
-            record, key = change["ResourceRecordSet"], _key(change["ResourceRecordSet"])
-            if change["Action"] == "DELETE":
-                if _values(present.get(key)) != _values(record):
-                    raise refused("InvalidChangeBatch", f"values of {key} do not match")
-                del present[key]
-            else:
-                assert change["Action"] == "CREATE"
-                kinds = {bool(k[2]) for k in present if k[:2] == key[:2]}
-                if key in present or (kinds and kinds != {bool(key[2])}):
-                    raise refused("InvalidChangeBatch", f"{key} exists already, or a simple record does")
-                present[key] = record
-        for change in ChangeBatch["Changes"]:
-            if change["Action"] == "CREATE":  # moto refuses a CREATE that it has seen before, also after a DELETE
-                change = {**change, "Action": "UPSERT"}
-            self.inner.change_resource_record_sets(HostedZoneId=HostedZoneId, ChangeBatch={"Changes": [change]})
-        if self.after:
-            raise self.after.pop(0)
-        return {"ChangeInfo": {"Id": "/change/C1"}}
-
-    def get_change(self, Id: str) -> Any:
-        return {"ChangeInfo": {"Status": "INSYNC"}}
-
-
-def _key(record: dict[str, Any]) -> tuple[str, str, str]:
-    return record["Name"], record["Type"], record.get("SetIdentifier", "")
-
-
-def _values(record: dict[str, Any] | None) -> Any:
-    if record is None:
-        return None
-    values = sorted(r["Value"] for r in record.get("ResourceRecords", []))
-    return record.get("TTL"), record.get("Weight"), record.get("HealthCheckId"), values
-
-
-def refused(code: str, message: str = "", status: int = 400) -> Exception:
-    from botocore.exceptions import ClientError
-
-    answer = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    return ClientError(answer, "ChangeResourceRecordSets")  # type: ignore[arg-type]
-
-
-@pytest.fixture(scope="module")
-def aws() -> Iterator[Any]:
-    import boto3
-    import moto
-
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            patch.setenv(name, "testing")
-        with moto.mock_aws():
-            yield boto3.client("route53", region_name="us-east-1")
-
-
-@pytest.fixture
-def client(aws: Any) -> Iterator[Strict]:
-    made = aws.create_hosted_zone(Name="demo.test.", CallerReference=str(id(object())))["HostedZone"]["Id"]
-    strict = Strict(aws)
-    strict.zone = made.removeprefix("/hostedzone/")
-    put(strict, SIMPLE, {"Name": "www.demo.test.", "Type": "A", "TTL": 60, "ResourceRecords": [{"Value": "192.0.2.9"}]})
-    yield strict
-    left = [r for r in records(strict) if r["Type"] not in ("NS", "SOA")]
-    changes = [{"Action": "DELETE", "ResourceRecordSet": r} for r in left]
-    aws.change_resource_record_sets(HostedZoneId=strict.zone, ChangeBatch={"Changes": changes})
-    aws.delete_hosted_zone(Id=strict.zone)
-
-
-def put(client: Strict, *wanted: dict[str, Any]) -> None:
-    changes = [{"Action": "UPSERT", "ResourceRecordSet": r} for r in wanted]
-    client.inner.change_resource_record_sets(HostedZoneId=client.zone, ChangeBatch={"Changes": changes})
-
-
-def records(client: Strict) -> list[dict[str, Any]]:
-    return list(client.inner.list_resource_record_sets(HostedZoneId=client.zone)["ResourceRecordSets"])
-
-
-def backend(client: Strict, **more: Any) -> Route53:
-    named: dict[str, Any] = {"names": [NAME], "addresses": [OLD, NEW], "owner": OWNER, "run": "run-1", **more}
-    return Route53(client.zone, "demo.test.", client=client, sleep=lambda s: None, **named)
 
 
 def weighted(weights: dict[str, int], ttl_s: int = 2, **more: Any) -> Desired:
@@ -387,40 +283,6 @@ def test_health_checks_are_made_once_and_removed_by_tag(client: Strict) -> None:
     left = [c["Id"] for c in client.inner.list_health_checks()["HealthChecks"]]
     assert left == [other]
     health.remove_health_checks(client, "someone@else")
-
-
-def test_latency_records_take_the_place_of_a_simple_one_in_one_batch() -> None:
-    made = latency.batch("Z1", NAME, [SIMPLE], {"us-east-1": NEW, "eu-central-1": OLD}, 60)
-    said = [
-        (c["Action"], c["ResourceRecordSet"]["Name"], c["ResourceRecordSet"].get("Region")) for c in made["Changes"]
-    ]
-    assert said == [
-        ("CREATE", "eu-central-1.ai.demo.test.", None),
-        ("CREATE", "us-east-1.ai.demo.test.", None),
-        ("DELETE", AT, None),
-        ("CREATE", AT, "eu-central-1"),
-        ("CREATE", AT, "us-east-1"),
-    ]
-    last = made["Changes"][-1]["ResourceRecordSet"]
-    assert last == {
-        "Name": AT, "Type": "A", "SetIdentifier": "inferlift-us-east-1", "Region": "us-east-1",
-        "AliasTarget": {
-            "HostedZoneId": "Z1", "DNSName": "us-east-1.ai.demo.test.", "EvaluateTargetHealth": True,
-        },
-    }  # fmt: skip
-    assert "TTL" not in json.dumps(last)  # an alias has none; Route 53 refuses one
-
-
-def test_another_region_keeps_those_that_stand() -> None:
-    present = latency.entries("Z1", NAME, ("eu-central-1",))
-    made = latency.batch("Z1", NAME, present, {"us-east-1": NEW, "eu-central-1": OLD}, 60)
-    assert [c["ResourceRecordSet"]["Name"] for c in made["Changes"] if c["Action"] == "CREATE"] == [
-        "us-east-1.ai.demo.test.", AT, AT,
-    ]  # fmt: skip
-    with pytest.raises(Refusal, match="no answer left"):
-        latency.batch("Z1", NAME, present, {}, 60)
-    with pytest.raises(Refusal, match="regions"):
-        latency.batch("Z1", NAME, [entry(OLD, 100)], {"us-east-1": NEW}, 60)
 
 
 def test_a_proof_comes_beside_other_texts_and_goes_alone(client: Strict) -> None:

@@ -17,12 +17,15 @@ import pytest
 import yaml
 
 from inferlift.artifacts.fleet import DesiredFleet
+from inferlift.profile import Origin
+from inferlift.profile.dns import Dns
 from inferlift.provision.aws import naming
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.policies import Asked, findings
 from inferlift.provision.aws.program import fleet_program
+from inferlift.stages import _edge
 
-from .aws_documents import KEY, PROFILES, document, resolved
+from .aws_documents import KEY, PROFILES, document, profile, resolved
 
 CASES = Path(__file__).parent / "aws_cases"
 # pulumi-aws warns of classes that nobody here uses
@@ -200,3 +203,48 @@ def test_a_job_is_tried_again_when_its_host_was_taken_away(asked: dict[str, list
     expiry = next(a for a in asked["batch"] if a.name == "expiry").inputs
     assert expiry["scheduleExpression"] == "at(2026-12-01T12:00:00)"
     assert json.loads(expiry["target"]["input"])["State"] == "DISABLED"
+
+
+def guarding(**dns: Any) -> DesiredFleet:
+    """image-edge with users' name on Route 53, as a stage describes it."""
+    given = {"kind": "route53", "zone_id": "Z1", "zone": "example.org", **dns}
+    whole = profile("image-edge")
+    origin = Origin(name="ai.example.org", logs="/var/log/nginx/access.log*")
+    moved = whole.model_copy(
+        update={"origin": origin, "switch": whole.switch.model_copy(update={"dns": Dns.model_validate(given)})}
+    )
+    return resolved(document("image-edge", settings={"edge": ("eu-north-1",)}, rights=_edge.guard_rights(moved)))
+
+
+def test_a_monitor_that_guards_the_name_may_change_that_name_and_no_other_host_may() -> None:
+    plan = asked_for(guarding())
+    policies = {a.name: json.loads(a.inputs["policy"]) for a in plan if a.type == "aws:iam/rolePolicy:RolePolicy"}
+    writing = {
+        name: statement
+        for name, policy in policies.items()
+        for statement in policy["Statement"]
+        if "route53:ChangeResourceRecordSets" in statement["Action"]
+    }
+    assert set(writing) == {"monitor-rights", "s1-monitor-rights"}
+    for name, region in (("monitor-rights", "eu-central-1"), ("s1-monitor-rights", "eu-north-1")):
+        at = f"{region}.ai.example.org"
+        assert writing[name]["Resource"] == "arn:aws:route53:::hostedzone/Z1"
+        assert writing[name]["Condition"] == {
+            "ForAllValues:StringEquals": {
+                "route53:ChangeResourceRecordSetsNormalizedRecordNames": [at, f"_inferlift.{at}"],
+                "route53:ChangeResourceRecordSetsRecordTypes": ["A", "TXT"],
+                "route53:ChangeResourceRecordSetsActions": ["CREATE", "DELETE"],
+            }
+        }
+    templates = {a.name: a.inputs for a in plan if a.type.endswith(":LaunchTemplate")}
+    own = {name for name, t in templates.items() if "monitor-profile" in t["iamInstanceProfile"]["arn"]}
+    assert own == {name for name in templates if "monitor-1" in name}
+    assert len(own) == 2
+    assert findings(plan) == []
+
+
+def test_a_guard_with_another_back_end_or_none_has_no_rights_in_the_account() -> None:
+    others = {"kind": "rfc2136", "zone_id": None, "server": "192.0.2.1", "key_name": "k", "key": "env:K"}
+    for desired in (guarding(**others), resolved(document("image-edge"))):
+        assert planning.of(desired).guard_rights == {}
+        assert not [a for a in asked_for(desired) if "monitor-role" in a.name]
