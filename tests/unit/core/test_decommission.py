@@ -13,7 +13,7 @@ from inferlift.artifacts import Check, Cutover, Status
 from inferlift.artifacts.cutover import Quiet, StubbornClient
 from inferlift.errors import CheckFailed, Refusal, Retryable
 from inferlift.profile import Origin
-from inferlift.stages import _fleet, _old_side
+from inferlift.stages import _edge, _fleet, _old_side
 from inferlift.stages.switch import SwitchStage
 
 pytestmark = pytest.mark.usefixtures("as_root")
@@ -181,12 +181,13 @@ def test_a_found_sides_record_is_given_back_with_the_fleet(
     ctx, monkeypatch: pytest.MonkeyPatch, lab: Any, restored: list[str]
 ) -> None:
     done: list[str] = []
-    switch = lambda self, ctx, world, new, attempt="": SimpleNamespace(restore=lambda: done.append(new))  # noqa: E731
+    switch = lambda self, ctx, world, service: SimpleNamespace(restore=lambda: done.append(service.endpoint.address))  # noqa: E731
     monkeypatch.setattr("inferlift.stages.base.Context.world", lambda self: SimpleNamespace(lab=lab))
     monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(endpoint=SimpleNamespace(address="b")))
     monkeypatch.setattr(SwitchStage, "_switch", switch)
-    teardown._give_record_back(ctx)
+    monkeypatch.setattr(_edge, "legs", lambda ctx, world: {})
+    SwitchStage().give_back(ctx)
     assert done == [], "there is no fleet, so nobody was ever led to it"
     ctx.ledger.set_document("service", {"endpoint": {"address": "b"}})
-    teardown._give_record_back(ctx)
+    SwitchStage().give_back(ctx)
     assert done == restored
