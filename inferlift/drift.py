@@ -39,10 +39,10 @@ def _looked(name: str, look: Callable[[], list[Check]]) -> list[Check]:
 
 def _hosts(ctx: Context) -> list[Check]:
     from inferlift import provision
-    from inferlift.stages import _fleet
+    from inferlift.stages import _wanted
 
     floors = ctx.ledger.document("floors") or {}
-    wanted = _fleet.document(ctx, floors)
+    wanted = _wanted.document(ctx, floors)
     if wanted.static is not None:
         return [Check(name="hosts", ok=True, skipped=True, detail="own hosts: Pulumi makes nothing of them")]
     drifts = provision.drift_fleet(wanted, ctx.folder, ctx.tools())
@@ -52,9 +52,9 @@ def _hosts(ctx: Context) -> list[Check]:
 
 
 def _configuration(ctx: Context) -> list[Check]:
-    from inferlift.stages import _fleet
+    from inferlift.stages import _configuring, _fleet
 
-    done = _fleet.configure_fleet(ctx, _fleet.current(ctx).fleet, check=True)
+    done = _configuring.configure_fleet(ctx, _fleet.current(ctx).fleet, check=True)
     changed = {name: row["changed"] for name, row in done.hosts.items() if row["changed"]}
     if not changed:
         return [Check(name="configuration", ok=True, detail=f"Ansible would change nothing on {len(done.hosts)} hosts")]

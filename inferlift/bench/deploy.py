@@ -60,16 +60,16 @@ def _timed(root: Path, *arguments: str) -> float:
 def _bare() -> tuple[float, float]:
     """Seconds of the engines' own no-ops on the same fleet: Pulumi up, then the playbook."""
     from inferlift import provision
-    from inferlift.stages import _fleet
+    from inferlift.stages import _configuring, _wanted
 
     with migration.session(place.place(PROFILE), f"bench --profile {PROFILE}") as ctx:
         ctx.stage, ctx.key = "poc", f"bench {time.time()}"
-        wanted = _fleet.document(ctx, ctx.ledger.document("floors"))
+        wanted = _wanted.document(ctx, ctx.ledger.document("floors"))
         tools = ctx.tools()
         start = time.monotonic()
         fleet = provision.apply_fleet(wanted, ctx.folder, tools, ctx.say)
         middle = time.monotonic()
-        done = _fleet.configure_fleet(ctx, fleet)
+        done = _configuring.configure_fleet(ctx, fleet)
         if done.changed:
             print(f"the playbook's second run changed {done.changed} things", file=sys.stderr)
         return middle - start, done.seconds

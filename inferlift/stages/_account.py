@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from inferlift.artifacts import Check, DesiredFleet, Evidence, Measurement, Sizing
-from inferlift.stages import _fleet
+from inferlift.stages import _wanted
 from inferlift.stages._plan import planned
 from inferlift.stages.base import Context
 
@@ -66,7 +66,7 @@ def at_full_size(ctx: Context) -> DesiredFleet:
     measured = ctx.optional("load", Measurement)
     sizing = measured.sizing if measured else ctx.optional("size", Sizing)
     sizing = sizing or planned(ctx.profile, ctx.optional("audit", Evidence))
-    return _fleet.desired(ctx, poc=1, scale=sizing.replicas + sizing.spare)
+    return _wanted.desired(ctx, poc=1, scale=sizing.replicas + sizing.spare)
 
 
 def lines(account: Account) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from inferlift.artifacts import Artifact, Check, DesiredFleet, Images, Service, Sizing
 from inferlift.ledger import Intent
-from inferlift.stages import _fleet
+from inferlift.stages import _configuring, _fleet, _wanted
 from inferlift.stages.base import Context, Settled, Stage
 
 
@@ -19,13 +19,13 @@ class PocStage(Stage):
         sizing, images = ctx.optional("size", Sizing), ctx.optional("build", Images)
         world = ctx.world()
         return {
-            "host": _fleet.document(ctx, {"poc": 1}),
+            "host": _wanted.document(ctx, {"poc": 1}),
             "choice": sizing.choice if sizing else None,
             "image": [i.digest for i in images.images] if images else None,
             "server": ctx.profile.server,
             "model": ctx.profile.model,
             "contract": world.contract if world else None,
-            "roles": _fleet.roles_digest(ctx),
+            "roles": _configuring.roles_digest(ctx),
         }
 
     def preview(self, ctx: Context) -> list[str]:
@@ -41,8 +41,8 @@ class PocStage(Stage):
     def _wanted(self, ctx: Context) -> DesiredFleet:
         """One replica. A queue costs nothing without jobs: it gets its whole limit at once."""
         if ctx.profile.task == "batch":
-            return _fleet.desired(ctx, poc=_fleet.sized(ctx).replicas)
-        return _fleet.desired(ctx, poc=1)
+            return _wanted.desired(ctx, poc=_wanted.sized(ctx).replicas)
+        return _wanted.desired(ctx, poc=1)
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
         """The fleet as it should stand now, whichever stage raised it last."""

@@ -9,7 +9,7 @@ from typing import Any
 from inferlift.artifacts import Artifact, Check, Figure, Gate, LoadRun, Measurement, Scaled, Service
 from inferlift.errors import CheckFailed
 from inferlift.ledger import Intent, digest, now
-from inferlift.stages import _edge, _fleet
+from inferlift.stages import _configuring, _edge, _fleet, _wanted
 from inferlift.stages._common import protocol, questions
 from inferlift.stages.base import Context, Settled, Stage
 
@@ -52,7 +52,7 @@ class ScaleStage(Stage):
         measured = ctx.need("load", Measurement)
         sizing = measured.sizing
         wanted = sizing.replicas + sizing.spare
-        service = _fleet.serve(ctx, _fleet.desired(ctx, scale=wanted))
+        service = _fleet.serve(ctx, _wanted.desired(ctx, scale=wanted))
         limit_s, why = self._deadline(ctx, measured)
         ctx.say(f"deadline for {ctx.profile.requests.in_flight_peak} in flight: {limit_s:.0f} s ({why})")
         whole = ctx.step("acceptance", lambda: self._burst(ctx, service, limit_s, "acceptance"), LoadRun,
@@ -93,7 +93,7 @@ class ScaleStage(Stage):
         """Replicas back to what was accepted; the acceptance itself is not repeated."""
         assert isinstance(artifact, Scaled)  # noqa: S101
         want = artifact.sizing.replicas + artifact.sizing.spare
-        service = _fleet.serve(ctx, _fleet.desired(ctx, scale=want))
+        service = _fleet.serve(ctx, _wanted.desired(ctx, scale=want))
         return artifact.model_copy(update={"service": service})
 
     def settle(self, ctx: Context, intent: Intent) -> Settled:
@@ -143,7 +143,7 @@ class ScaleStage(Stage):
         from inferlift import provision
 
         victim, tools = _edge.sites(service)[0].fleet.by_role("model")[-1], ctx.tools()
-        _fleet.wait_up(ctx, service)
+        _configuring.wait_up(ctx, service)
         third = ctx.profile.requests.in_flight_peak // 3
         samples = self._samples(ctx, "one-lost")
         over, cut = threading.Event(), threading.Event()
@@ -163,7 +163,7 @@ class ScaleStage(Stage):
             over.set()
             watcher.join(timeout=60)
             provision.power_on(victim, tools)
-        _fleet.wait_up(ctx, service)
+        _configuring.wait_up(ctx, service)
         if not cut.is_set():
             raise CheckFailed(
                 f"{victim.name} was not killed: too few requests were answered",

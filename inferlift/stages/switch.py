@@ -10,7 +10,7 @@ from typing import Any
 from inferlift.artifacts import Artifact, Check, Cutover, ParityCase, Service, SwitchStep, World
 from inferlift.errors import CheckFailed, Held, InferliftError, Refusal, Retryable
 from inferlift.ledger import Intent, now
-from inferlift.stages import _answers, _edge, _fleet, _guarding, _moving, _notice, _old_side, _users
+from inferlift.stages import _answers, _edge, _fleet, _guarding, _moving, _notice, _old_side, _users, _wanted
 from inferlift.stages._common import protocol
 from inferlift.stages.base import Context, Settled, Stage, all_back
 
@@ -81,7 +81,7 @@ class SwitchStage(Stage):
         attempt = ctx.step("attempt", lambda: Attempt(name=ctx.ledger.run), Attempt).name
         if (ctx.ledger.document("switch_steps") or {}).get("attempt") != attempt:
             ctx.ledger.set_document("switch_steps", {"attempt": attempt, "steps": []})
-        _fleet.lift_expiry(ctx)
+        _wanted.lift_expiry(ctx)
         with _users.running(ctx, world, "switch"):
             try:
                 outcome = self._switch(ctx, world, service, attempt).run()

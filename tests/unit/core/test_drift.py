@@ -11,7 +11,7 @@ from inferlift import drift, provision
 from inferlift.artifacts import Check
 from inferlift.errors import Retryable
 from inferlift.provision.models import Drift
-from inferlift.stages import _fleet
+from inferlift.stages import _configuring, _fleet, _wanted
 from inferlift.stages.switch import SwitchStage
 
 
@@ -22,12 +22,12 @@ class Ledger:
 
 @pytest.fixture
 def ctx(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(_fleet, "document", lambda ctx, floors: SimpleNamespace(static=None))
+    monkeypatch.setattr(_wanted, "document", lambda ctx, floors: SimpleNamespace(static=None))
     monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=None))
     told = SimpleNamespace(drifts=[], changed=0, checks=[Check(name="weights", ok=True)])
     monkeypatch.setitem(provision.__dict__, "drift_fleet", lambda *given: told.drifts)
     hosts = lambda: {"model-1": {"changed": told.changed}, "gateway-1": {"changed": 0}}  # noqa: E731
-    monkeypatch.setattr(_fleet, "configure_fleet", lambda ctx, fleet, check: SimpleNamespace(hosts=hosts()))
+    monkeypatch.setattr(_configuring, "configure_fleet", lambda ctx, fleet, check: SimpleNamespace(hosts=hosts()))
     monkeypatch.setattr(SwitchStage, "verify", lambda self, ctx, cutover: told.checks)
     made = SimpleNamespace(
         ledger=Ledger(), folder=None, tools=lambda: None, optional=lambda s, m: SimpleNamespace(name="ai.x")

@@ -15,7 +15,7 @@ from inferlift.artifacts import Check, DesiredFleet, ParityCase
 from inferlift.declaration import load
 from inferlift.errors import CheckFailed, Refusal
 from inferlift.profile import ROOT
-from inferlift.stages import _fleet, _guarding, _users
+from inferlift.stages import _fleet, _guarding, _users, _wanted
 from inferlift.stages.switch import SwitchStage
 
 pytestmark = pytest.mark.usefixtures("as_root")
@@ -48,18 +48,18 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[DesiredFleet]:
 
 
 def test_it_is_set_with_the_first_hosts_and_gone_for_good_once_lifted(ctx, asked: list[DesiredFleet]) -> None:
-    wanted = _fleet.desired(ctx, poc=1)
-    first = _fleet._expiring(ctx, wanted)
+    wanted = _wanted.desired(ctx, poc=1)
+    first = _wanted.expiring(ctx, wanted)
     assert first.aws is not None
     assert first.aws.expires_at is not None
-    assert _fleet._expiring(ctx, wanted) == first, "a second run does not move it"
-    _fleet.lift_expiry(ctx)
+    assert _wanted.expiring(ctx, wanted) == first, "a second run does not move it"
+    _wanted.lift_expiry(ctx)
     assert len(asked) == 1
-    assert _fleet._expiring(ctx, wanted) == wanted
+    assert _wanted.expiring(ctx, wanted) == wanted
 
 
 def test_a_kill_while_it_is_lifted_lifts_it_again(ctx, asked, monkeypatch: pytest.MonkeyPatch) -> None:
-    _fleet._expiring(ctx, _fleet.desired(ctx, poc=1))
+    _wanted.expiring(ctx, _wanted.desired(ctx, poc=1))
 
     def killed(*_: Any) -> None:
         raise Killed
@@ -67,14 +67,14 @@ def test_a_kill_while_it_is_lifted_lifts_it_again(ctx, asked, monkeypatch: pytes
     with monkeypatch.context() as dying:
         dying.setattr("inferlift.provision.lift_expiry", killed)
         with pytest.raises(Killed):
-            _fleet.lift_expiry(ctx)
+            _wanted.lift_expiry(ctx)
     assert [i.action for i in ctx.ledger.open_intents()] == ["expiry"]
-    _fleet.lift_expiry(ctx)
+    _wanted.lift_expiry(ctx)
     assert len(asked) == 1
 
 
 def test_where_nothing_was_ever_to_end_nothing_is_asked(ctx, asked: list[DesiredFleet]) -> None:
-    _fleet.lift_expiry(ctx)
+    _wanted.lift_expiry(ctx)
     assert asked == []
     assert ctx.ledger.open_intents() == []
 
@@ -92,7 +92,7 @@ def steps(ctx, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     world = SimpleNamespace(contract=SimpleNamespace(name="n"), origin=SimpleNamespace(address="a"), ttl_s=1)
     monkeypatch.setattr("inferlift.stages.base.Context.need", lambda self, stage, model: world)
     monkeypatch.setattr(_fleet, "current", lambda ctx: service)
-    monkeypatch.setattr(_fleet, "lift_expiry", lambda ctx: done.append("lift"))
+    monkeypatch.setattr(_wanted, "lift_expiry", lambda ctx: done.append("lift"))
     monkeypatch.setattr(_users, "running", lambda *_: nullcontext())
     monkeypatch.setattr(SwitchStage, "_hold_after_guard", lambda *_: None)
     monkeypatch.setattr(_guarding, "ensure", lambda *_: _guarding.Guarded(why="nobody is there in a test"))
@@ -124,7 +124,7 @@ def test_no_user_is_moved_while_something_still_expires(ctx, steps, monkeypatch)
         raise CheckFailed("1 hosts still expire")
 
     monkeypatch.setattr(SwitchStage, "_parity", parity(True))
-    monkeypatch.setattr(_fleet, "lift_expiry", still)
+    monkeypatch.setattr(_wanted, "lift_expiry", still)
     with pytest.raises(CheckFailed, match="still expire"):
         SwitchStage().run(ctx)
     assert steps == []
@@ -134,7 +134,7 @@ def test_an_account_that_is_not_ready_is_named_before_a_host_is_made(ctx, monkey
     checks = [Check(name="identity", ok=True), Check(name="quota in x", ok=False, detail="8 of 4 vCPUs")]
     monkeypatch.setattr("inferlift.provision.check_before_spending", lambda *_: checks, raising=False)
     with pytest.raises(Refusal, match="the account is not ready") as caught:
-        _fleet.serve(ctx, _fleet.desired(ctx, poc=1))
+        _fleet.serve(ctx, _wanted.desired(ctx, poc=1))
     assert caught.value.why == "quota in x: 8 of 4 vCPUs"
     assert ctx.ledger.document("floors") is None
     assert ctx.ledger.open_intents() == []

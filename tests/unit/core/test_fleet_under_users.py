@@ -12,7 +12,7 @@ from inferlift.artifacts import Configured
 from inferlift.configure import gateway as gateway_api
 from inferlift.errors import CheckFailed, Held
 from inferlift.provision.models import Drift
-from inferlift.stages import _fleet
+from inferlift.stages import _configuring, _fleet
 
 HOSTS = {
     role: [SimpleNamespace(name=n, role=role, container=n) for n in names]
@@ -33,17 +33,17 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(gateway_api, "drain", lambda host, name: told.append(f"drain {name}"))
     monkeypatch.setattr(gateway_api, "undrain", lambda host, name: told.append(f"undrain {name}"))
     monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(fleet=FLEET))
-    monkeypatch.setattr(_fleet, "_wait_up", lambda ctx, gateway, names: told.append(f"up {names[0]}"))
+    monkeypatch.setattr(_configuring, "_wait_up", lambda ctx, gateway, names: told.append(f"up {names[0]}"))
 
     def configured(ctx, fleet, only=(), check=False):
         return Configured(hosts=rows, changed=0, seconds=0.0)
 
-    monkeypatch.setattr(_fleet, "configure_fleet", configured)
+    monkeypatch.setattr(_configuring, "configure_fleet", configured)
     return told
 
 
 def test_what_a_killed_run_drained_takes_requests_again(told: list[str]) -> None:
-    _fleet.configure_under_users(CTX, FLEET)
+    _configuring.configure_under_users(CTX, FLEET, FLEET)
     assert told == ["undrain model-1", "drain model-2", "undrain model-2", "up model-2"]
 
 
@@ -53,7 +53,7 @@ def test_a_host_that_could_not_be_drained_is_not_left_drained(told: list[str], m
 
     monkeypatch.setattr(gateway_api, "drain", late)
     with pytest.raises(CheckFailed):
-        _fleet.configure_under_users(CTX, FLEET)
+        _configuring.configure_under_users(CTX, FLEET, FLEET)
     assert told[-1] == "undrain model-2"
 
 
