@@ -56,7 +56,8 @@ def show(ctx: Context) -> tuple[list[str], dict[str, Any]]:
 
     account = _account.ask(ctx)
     table, lines = stages(), []
-    for name in ORDER:
+    # a service that exists is looked at first; the lab's old world is nobody's
+    for name in ("world", *ORDER) if ctx.profile.origin is not None else ORDER:
         row = ctx.ledger.stage(name)
         state = row.status.value if row else Status.PENDING.value
         ctx.stage = name
