@@ -118,6 +118,12 @@ def own_place(profile: str) -> tuple[Place, Path]:
 
 def lab_only(where: Place) -> Place:
     """Raises Refusal for any other target: nothing is broken on purpose where somebody pays or is served."""
+    if where.profile.origin is not None:
+        raise Refusal(
+            "faults are rehearsed on the lab's own old world only",
+            why=f"the old side of {where.profile.name} is a service that exists, with users of its own",
+            next_command="./invoke rehearse --fault all --profile demo-small",
+        )
     if where.profile.target != "lab" or where.profile.server.kind != "llamacpp":
         raise Refusal(
             "faults are rehearsed in the lab only, with llama.cpp as model server",

@@ -139,3 +139,15 @@ def test_nothing_is_broken_on_purpose_outside_of_the_lab(profile: str) -> None:
 
     with pytest.raises(Refusal, match="in the lab only"):
         lab_only(place(profile, planning=True))
+
+
+def test_a_service_that_exists_is_never_broken_on_purpose(tmp_path: Path) -> None:
+    from inferlift.place import place
+    from inferlift.rehearsal.standing import lab_only
+
+    path = tmp_path / "real.yaml"
+    path.write_text(
+        "extends: demo-small\nname: real\norigin: {name: ai.example.com, logs: /var/log/a.log}\n", encoding="utf-8"
+    )
+    with pytest.raises(Refusal, match="the lab's own old world only"):
+        lab_only(place(str(path), planning=True))
