@@ -47,7 +47,7 @@ def deployable(profile: Profile, name: str, declared: Declared | None = None) ->
     if profile.origin is not None and (found := lacking(profile)):
         lines = [f"{declared.where(key, ROOT) if declared else ''}{key}: {why}" for key, why in found]
         raise DeclarationError(
-            "\n".join([f"{len(found)} things are missing before {profile.name} can be moved:", *lines]),
+            "\n".join([f"{len(found)} things stand between {profile.name} and its move:", *lines]),
             why=f"the old side is declared by hand; an example is {EXAMPLE.relative_to(ROOT)}; nothing was changed",
             next_command=f"write them down, then run the same command again; until then {plan}",
         )
@@ -83,6 +83,9 @@ def lacking(profile: Profile) -> list[tuple[str, str]]:
         found.append(
             ("origin.acme", "switch.dns is a gateway, which answers no TXT record; expected certificate files")
         )
+    if profile.target == "lab":
+        why = "expected static or aws: users would be led to the lab's hosts, which this machine alone reaches"
+        found.append(("target", why))
     if origin.dockerfile is None and (profile.task != "chat" or set(origin.routes.values()) - {CHAT}):
         why = (
             f"missing; without an app of its own a service is moved where it is a chat, and each route leads to {CHAT}"

@@ -64,6 +64,10 @@ def test_each_thing_that_is_missing_is_named(change: dict[str, Any], missing: st
     assert [key for key, _ in lacking(profile(**change))] == ([missing] if missing else [])
 
 
+def test_nobody_is_led_to_a_host_that_only_this_machine_reaches() -> None:
+    assert [key for key, _ in lacking(profile("demo", data={"state": "none"}))] == ["target"]
+
+
 def test_pictures_take_an_app_and_the_pictures() -> None:
     edge = profile("image-edge", origin__dockerfile=None, load={"quality_prompts": None})
     assert {"origin.dockerfile", "load.quality_prompts"} <= {key for key, _ in lacking(edge)}
@@ -73,7 +77,7 @@ def test_all_of_it_is_said_at_once_by_file_and_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("extends: llm-13b\nname: mine\norigin:\n  name: ai.example.com\n  logs: /var/log/access.log\n")
     declared = load(str(path), ROOT)
-    with pytest.raises(DeclarationError, match="7 things are missing") as caught:
+    with pytest.raises(DeclarationError, match="7 things stand between") as caught:
         deployable(declared.profile, "mine", declared)
     assert caught.value.exit_code == 2
     rows = caught.value.what.splitlines()[1:]
