@@ -12,6 +12,8 @@ from inferlift.artifacts import Artifact, Check, Evidence, World
 from inferlift.errors import CheckFailed
 from inferlift.stages.base import Context, Stage
 
+LOGS_S = 3600  # for the old side's logs to arrive
+
 
 class AuditStage(Stage):
     name = "audit"
@@ -82,10 +84,11 @@ def fetch_logs(ctx: Context) -> list[Path]:
     world = ctx.need("world", World)
     folder = ctx.path("logs", "origin")
     host = world.origin
-    process.run(
-        ["rsync", "-a", "-e", " ".join(["ssh", *ssh.options(host), "-p", str(host.ssh_port)]),
-         f"{host.user}@{host.address}:{world.log_glob}", f"{folder}/"],
-        timeout_s=300,
+    address = f"[{host.address}]" if ":" in host.address else host.address
+    process.run(  # months of logs over a slow line: what came before a break is kept
+        ["rsync", "-az", "--partial", "-e", " ".join(["ssh", *ssh.options(host), "-p", str(host.ssh_port)]),
+         f"{host.user}@{address}:{world.log_glob}", f"{folder}/"],
+        timeout_s=LOGS_S,
     )  # fmt: skip
     pattern = Path(world.log_glob).name
     return sorted(folder.glob(pattern))
