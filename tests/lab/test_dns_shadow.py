@@ -90,3 +90,9 @@ http {{
     assert only.new_p95_s is not None
     assert only.old_p95_s < only.new_p95_s
     assert only.new_p95_s >= 0.3
+
+
+def listens(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        return get(port) != ""
+    return False
