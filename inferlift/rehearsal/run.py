@@ -69,11 +69,11 @@ def rehearse(
             rows.append(meet(lab, spec))
             say(line_of(rows[-1]))
             keep_rows(lab.place.folder, rows)
+            if write:  # at once: a rehearsal that is stopped keeps what it saw
+                write_doc(rows)
     finally:
         if not here and not keep:
             take_down(lab)
-    if write:
-        write_doc(rows)
     ok = bool(rows) and all(row.ok for row in rows)
     if as_json:
         figures = {f"{row.fault}_seconds": row.seconds for row in rows}
