@@ -14,11 +14,13 @@ from urllib.parse import urlsplit
 
 from inferlift.artifacts import Gate
 from inferlift.dns.gating import error_gate, no_data, quantile, value_gate
+from inferlift.dns.pinned import MARGIN_MS
 from inferlift.errors import DeclarationError
 
 HOST = re.compile(r"[A-Za-z0-9.-]{1,253}")
 PATH = re.compile(r"/[A-Za-z0-9._~/-]*")
 OWN = re.compile(r"/[A-Za-z0-9._~/-]*( [a-z_]+)?")
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
 DROPPED = 599  # the status of a copy beyond the limit
 LOG = "/var/log/nginx/shadow.log"
 ZONE = "inferlift_shadow"
@@ -61,8 +63,10 @@ def snippet(
         if not OWN.fullmatch(text):
             raise DeclarationError(f"{text!r} is no log that can stand in nginx's configuration")
     chosen = f'    {share:g}% {new}:{port};\n    * "";\n' if share < 100 else f"    * {new}:{port};\n"
-    # nginx keeps one set of variables for a request and its copy, so each side has a log format of its own
-    line = '{"id":"$request_id","side":"%s","uri":"$request_uri","status":"$status","seconds":"$request_time"}'
+    # nginx keeps one set of variables for a request and its copy, so each side has a log format of its own; and a
+    # request lasts as long as its copy, so each side's own time is its upstream's
+    line = '{"id":"$request_id","side":"%s","uri":"$request_uri","status":"$status",'
+    line += '"seconds":"$upstream_response_time","whole":"$request_time"}'
     http = f"""# inferlift shadow: which requests are copied, and what is written down about them
 split_clients "$request_id" $inferlift_shadow {{
 {chosen}}}
@@ -126,7 +130,7 @@ def compare(lines: Iterable[str]) -> Compared:
         try:
             entry = json.loads(line)
             key, side, uri = str(entry["id"]), str(entry["side"]), str(entry["uri"])
-            status, seconds = int(entry["status"]), float(entry["seconds"])
+            status, seconds = int(entry["status"]), _seconds(entry)
         except (ValueError, KeyError, TypeError):
             continue
         if status != DROPPED:
@@ -146,8 +150,15 @@ def compare(lines: Iterable[str]) -> Compared:
     )
 
 
+def _seconds(entry: dict[str, object]) -> float:
+    """The upstream's, all its tries together; the request's own where nginx answered by itself. Raises ValueError."""
+    tries = NUMBER.findall(str(entry["seconds"]))
+    return sum(map(float, tries)) if tries else float(str(entry["whole"]))
+
+
 def shadow_gates(found: Compared, *, minimum: int, slower: float = 1.5) -> tuple[Gate, ...]:
-    """The new side may answer none worse than the old one, and its P95 may be at most `slower` times the old one's."""
+    """The new side may answer none worse than the old one, and its P95 may be at most `slower` times the old one's, or
+    MARGIN_MS more."""
     source = "shadow requests"
     detail = "; ".join(found.differing)
     worse = error_gate(
@@ -155,7 +166,8 @@ def shadow_gates(found: Compared, *, minimum: int, slower: float = 1.5) -> tuple
     )
     if found.old_p95_s is None or found.new_p95_s is None:
         return worse, no_data("shadow P95", source, "no pair of answers yet")
+    was = 1000 * found.old_p95_s
     return worse, value_gate(
-        "shadow P95", 1000 * found.new_p95_s, found.pairs, target=1000 * slower * found.old_p95_s, minimum=minimum,
+        "shadow P95", 1000 * found.new_p95_s, found.pairs, target=max(slower * was, was + MARGIN_MS), minimum=minimum,
         unit="ms", source=source,
     )  # fmt: skip

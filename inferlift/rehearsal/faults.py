@@ -110,13 +110,17 @@ os.replace(path + ".bad", path)
 
 
 class SlowModel(Fault):
+    """Stopped for most of each second: a quota of its unit is not kept where a host is a container."""
+
+    turns = "systemctl kill --signal=STOP llamacpp; sleep 0.96; systemctl kill --signal=CONT llamacpp; sleep 0.04"
+
     def plant(self, lab: Standing) -> None:
         for host in lab.hosts("model"):
-            lab.on(host, "systemctl set-property --runtime llamacpp.service CPUQuota=3%")
+            lab.on(host, f"systemd-run --quiet --unit slower sh -c 'while :; do {self.turns}; done'")
 
     def heal(self, lab: Standing) -> None:
         for host in lab.hosts("model"):
-            lab.on(host, "systemctl set-property --runtime llamacpp.service CPUQuota=")
+            lab.on(host, "systemctl stop slower 2>/dev/null; systemctl kill --signal=CONT llamacpp")
 
 
 class HealthLies(Fault):

@@ -145,6 +145,7 @@ def write_profile(path: Path, base: Path, changes: dict[str, Any] | None = None)
         "targets": {"p95_total_ms": 8000, "p95_ttft_ms": 7000},
         "load": {"requests": 30},
         "switch": {"steps": [10, 100]},
+        "watch": {"seconds": 30},  # enough requests on a busy machine, too
         **(changes or {}),
     }
     temporary = path.with_suffix(".part")

@@ -44,10 +44,10 @@ def net(ctx: Context, world: World, backend: Any) -> Any:
     from inferlift.dns import pinned
     from inferlift.dns import settings as back_end
 
-    # a gateway counts what reaches its sides: the users' route and key, by a method that infers nothing
+    # a gateway counts what reaches its sides: with the users' key, but on no route of theirs, whose log is judged
     contract = world.contract
     probe = pinned.Probe(
-        f"https://{contract.name}{contract.routes[0].path}", ca=contract.ca,
+        f"https://{contract.name}/", ca=contract.ca,
         headers={contract.key_header: lambda: secret.resolve(contract.key)},
     )  # fmt: skip
     return back_end.net(settings(ctx, world), backend, 53, lambda front: pinned.sent(probe, front))

@@ -104,6 +104,8 @@ class Web(socketserver.ThreadingMixIn, http.server.HTTPServer):
 class Side(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         body = str(self.connection.getsockname()[0]).encode()
+        if self.path.endswith("/slow") and body == NEW.encode():
+            time.sleep(0.3)
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

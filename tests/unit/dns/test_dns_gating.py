@@ -210,6 +210,10 @@ def test_shadow_answers_are_paired_and_compared() -> None:
     assert [g.verdict for g in shadow.shadow_gates(shadow.compare(lines[:60]), minimum=30)] == ["pass", "pass"]
     assert [g.verdict for g in shadow.shadow_gates(shadow.compare(lines[:20]), minimum=30)] == ["inconclusive"] * 2
     assert [g.verdict for g in shadow.shadow_gates(shadow.compare([]), minimum=30)] == ["inconclusive"] * 2
+    own = {"id": "k", "side": "old", "uri": "/", "status": "200", "seconds": "-", "whole": "0.5"}
+    twice = {**own, "side": "new", "seconds": "1.0, 0.5"}
+    only = shadow.compare([json.dumps(own), json.dumps(twice)])
+    assert (only.old_p95_s, only.new_p95_s) == (0.5, 1.5)
     slow = [entry(str(i), "old", 200) for i in range(30)] + [entry(str(i), "new", 200, 9.0) for i in range(30)]
     assert shadow.shadow_gates(shadow.compare(slow), minimum=30)[1].verdict == "fail"
 
