@@ -54,6 +54,13 @@ def test_what_a_role_requires_is_given_and_what_is_given_is_known(tmp_path: Path
     assert {name for name, option in options.items() if option.get("required")} <= given
 
 
+def test_an_image_comes_as_an_archive_only_where_no_registry_brings_it(tmp_path: Path) -> None:
+    alone, there = made(tmp_path).variables, made(tmp_path, registry={"address": "reg.test"}).variables
+    assert alone["container_image_archive"] == str(tmp_path / "chat.tar")
+    assert there["container_image_archive"] == ""
+    assert alone["container_image_digest"] == there["container_image_digest"]
+
+
 def test_every_variable_belongs_to_a_role(tmp_path: Path) -> None:
     result = made(tmp_path)
     assert not [n for n in [*result.variables, *result.secrets] if n.split("_")[0] not in ROLES]
