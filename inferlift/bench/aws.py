@@ -71,10 +71,11 @@ def _figures(folder: Path, desired: Any, pulumi: Path, say: Callable[[str], None
 
     loaded = time.monotonic() - started
     settled = resolving.resolve(desired, Session(), quiet)
-    program = aws_program.fleet_program(settled, key)
     engine = Engine(folder / "fleet", *target.STACK, tools, kinds="aws:")
-    previews = [_seconds(lambda: engine.ask(program)) for _ in range(RUNS)]
+    started = time.monotonic()
+    program = aws_program.fleet_program(settled, key)
     count = len(engine.ask(program))
+    previews = [time.monotonic() - started, *(_seconds(lambda: engine.ask(program)) for _ in range(RUNS - 1))]
     say(f"{count} resources; loading the program {loaded:.1f} s, previews {', '.join(f'{s:.1f}' for s in previews)} s")
 
     engine.up(program, quiet)

@@ -258,8 +258,11 @@ class Route53:
         except errors.ClientError as error:
             said, status = error.response["Error"], error.response["ResponseMetadata"]["HTTPStatusCode"]
             return ("unknown" if status >= 500 else str(said["Code"])), str(said.get("Message", "")), None
-        except (errors.NoCredentialsError, errors.ProfileNotFound) as error:
-            raise Refusal("there are no AWS credentials here", why=str(error)) from None
+        except (
+            errors.NoCredentialsError, errors.PartialCredentialsError, errors.ProfileNotFound, errors.SSOError,
+            errors.LoginError, errors.TokenRetrievalError, errors.CredentialRetrievalError,
+        ) as error:  # fmt: skip
+            raise Refusal("there are no AWS credentials here that are valid", why=str(error)) from None
         except errors.ParamValidationError as error:
             raise DeclarationError("Route 53 cannot be asked so", why=str(error)[:300]) from None
         except errors.BotoCoreError as error:

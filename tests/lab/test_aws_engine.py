@@ -28,7 +28,7 @@ from tests.standin_aws import cloud as standin
 from tests.standin_aws import kind, provider
 from tests.unit.provision.aws_documents import PROFILES, document
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.filterwarnings("ignore::DeprecationWarning:pulumi_aws")]
+pytestmark = [pytest.mark.lab, pytest.mark.filterwarnings("ignore::DeprecationWarning:pulumi_aws")]
 SMALL = "multimodal"  # one region, four hosts, no file system
 
 
@@ -102,7 +102,7 @@ def small(**more: Any) -> DesiredFleet:
     return document(SMALL, **{"floors": {"poc": 1}, **more})
 
 
-@pytest.mark.parametrize("name", [p for p in PROFILES if p != SMALL])  # whose whole life is below
+@pytest.mark.parametrize("name", PROFILES)  # demo-aws: test_aws_deploy.py
 def test_each_profile_is_made_found_and_gone(account: Account, name: str) -> None:
     # the offerings that moto knows have no Local Zone
     desired = document(name, settings={"edge": ("eu-north-1",)} if name == "image-edge" else {})
@@ -123,8 +123,28 @@ def test_each_profile_is_made_found_and_gone(account: Account, name: str) -> Non
         _disks_are_encrypted(account, region)
         _no_firewall_is_open(account, region)
     assert not [t for t in account.things(desired) if t.kind == "capacity reservation"], "ended once the hosts run"
+    if name == SMALL:
+        _nothing_to_do_for_plain_pulumi(account)
     assert account.destroy(desired, delete_data=True) == []
     assert account.things(desired) == []
+
+
+def _nothing_to_do_for_plain_pulumi(account: Account) -> None:
+    """`pulumi` in stacks/aws, an ordinary project, on the state that `deploy` wrote."""
+    toolchain.ensure(["pulumi-python"], print)
+    root = notes.root(account.folder)
+    script = f"""
+        set -e
+        . {root}/env
+        PATH="{toolchain.pulumi_bin()}:$PATH"
+        cd {ROOT}/stacks/aws
+        pulumi up --stack fleet --expect-no-changes --yes --skip-preview --non-interactive \\
+          --config-file {account.folder}/plain.yaml -c document={root}/aws-fleet.json \\
+          -c public_key_file={account.folder}/ssh/id_ed25519.pub
+    """
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=300, check=False)
+    print(done.stdout, done.stderr)
+    assert done.returncode == 0
 
 
 def _disks_are_encrypted(account: Account, region: str) -> None:
@@ -144,6 +164,7 @@ def _no_firewall_is_open(account: Account, region: str) -> None:
                 assert (rule["FromPort"], rule["ToPort"]) == (443, 443), group["GroupName"]
 
 
+@pytest.mark.long
 def test_again_in_place_anew_and_behind_its_back(account: Account) -> None:
     """One fleet through its life; foreign resources stand beside it and stay."""
     foreign = account.session.client("ec2", "eu-north-1").create_vpc(CidrBlock="10.80.0.0/16")["Vpc"]["VpcId"]
@@ -219,6 +240,7 @@ def test_again_in_place_anew_and_behind_its_back(account: Account) -> None:
     assert foreign in [v["VpcId"] for v in vpcs]
 
 
+@pytest.mark.long
 def test_killed_right_after_a_create_again_and_again(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     """Provider or engine (!) die when a thing is made and before it is noted: in the end there is one of each."""
     desired = small()
@@ -248,6 +270,7 @@ def test_killed_right_after_a_create_again_and_again(account: Account, monkeypat
     assert account.things(desired) == []
 
 
+@pytest.mark.long
 def test_no_capacity_in_the_first_zone_makes_the_hosts_in_the_second(account: Account) -> None:
     account.cloud.faults = {("CreateCapacityReservation", "eu-north-1a"): "InsufficientInstanceCapacity"}
     fleet = account.up(small())
@@ -257,6 +280,7 @@ def test_no_capacity_in_the_first_zone_makes_the_hosts_in_the_second(account: Ac
     assert instance["Placement"]["AvailabilityZone"] != "eu-north-1a"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "kind", "words"),
     [
@@ -274,6 +298,7 @@ def test_what_cannot_be_had_ends_it_before_the_engine_starts(
     assert account.changed() == []
 
 
+@pytest.mark.long
 def test_a_plan_that_breaks_a_rule_is_refused_before_anything_is_made(
     account: Account, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,6 +311,7 @@ def test_a_plan_that_breaks_a_rule_is_refused_before_anything_is_made(
     assert account.things(small()) == []
 
 
+@pytest.mark.long
 def test_a_property_that_nobody_looked_up_is_refused(account: Account, monkeypatch: pytest.MonkeyPatch) -> None:
     known = provider.check("aws:ec2/vpc:Vpc", {"cidrBlock": "10.0.0.0/16", "enableNetworkAddressUsageMetrics": True})
     assert known == [
@@ -294,25 +320,6 @@ def test_a_property_that_nobody_looked_up_is_refused(account: Account, monkeypat
             "aws:ec2/vpc:Vpc.enableNetworkAddressUsageMetrics is not in properties.csv",
         )
     ]
-
-
-def test_the_program_runs_as_an_ordinary_pulumi_project(account: Account) -> None:
-    """`pulumi up` in stacks/aws, on the state that `deploy` wrote: nothing to do."""
-    toolchain.ensure(["pulumi-python"], print)
-    desired = small()
-    account.tools = Tools(pulumi_bin=account.tools.pulumi_bin, python_plugin=toolchain.pulumi_bin(), host_image="")
-    account.up(desired)
-    root = notes.root(account.folder)
-    script = f"""
-        set -e
-        . {root}/env
-        cd {ROOT}/stacks/aws
-        pulumi preview --stack fleet --expect-no-changes --non-interactive --config-file {account.folder}/plain.yaml \\
-          -c document={root}/aws-fleet.json -c public_key_file={account.folder}/ssh/id_ed25519.pub
-    """
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=300, check=False)
-    print(done.stdout, done.stderr)
-    assert done.returncode == 0
 
 
 def test_the_operators_policy_allows_every_call_that_was_made(provider_calls: Path) -> None:

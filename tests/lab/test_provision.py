@@ -273,20 +273,24 @@ def test_somebody_elses_container_on_our_network_keeps_it(work: Path, tools: Too
     assert remains(fleet) == []
 
 
-def test_plain_pulumi_up_runs_the_same_program(work: Path, tools: Tools) -> None:
-    """docs/lab.md's commands, with the language plugin, on the stack that `deploy` uses: nothing to change."""
+def test_plain_pulumi_up_runs_the_same_programs(work: Path, tools: Tools) -> None:
+    """docs/lab.md's commands, with the language plugin, on the stacks that `deploy` uses: nothing to change."""
     fleet = apply_fleet(desired(), work, tools, print)
+    world = apply_world(WORLD, work, tools, 0.5, "demo.test", "ai", print)
     pulumi = work / "pulumi"
-    script = (
-        f". {pulumi}/env; cd {ROOT}/stacks/lab; pulumi up --stack fleet --refresh --yes --skip-preview"
-        f" --config-file {work}/plain.yaml -c document={pulumi}/fleet.json -c image={tools.host_image}"
-        f" -c public_key_file={work}/ssh/id_ed25519.pub --non-interactive"
-    )
-    done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "6 unchanged" in done.stdout, done.stdout
-    assert "created" not in done.stdout
+    for project, stack in (("lab", "fleet"), ("world", "world")):
+        script = (
+            f". {pulumi}/env; cd {ROOT}/stacks/{project}; pulumi up --stack {stack} --refresh --yes --skip-preview"
+            f" --config-file {work}/plain-{stack}.yaml -c document={pulumi}/{stack}.json -c image={tools.host_image}"
+            f" -c public_key_file={work}/ssh/id_ed25519.pub --non-interactive"
+        )
+        done = subprocess.run(["sh", "-ec", script], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "6 unchanged" in done.stdout, done.stdout
+        assert "created" not in done.stdout
     assert read_fleet(FLEET, work, tools) == fleet
+    assert bad(verify_world(world, work, tools)) == []
+    assert destroy_world(WORLD, work, tools, print) == []
 
 
 # --- helpers -------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 
 import pulumi
@@ -27,8 +28,12 @@ def fleet_program(
     `adopted`: what holds data and exists though the state does not know it, as name in the program -> id.
     """
     plan = planning.of(desired)
+    # Pulumi imports all of EC2's kinds for the first of them: seconds, in which the engine can start.
+    loading = threading.Thread(target=_load, daemon=True)
+    loading.start()
 
     def program() -> None:
+        loading.join()
         providers: dict[str, aws.Provider] = {}
         for index, site in enumerate(plan.sites):
             if site.region not in providers:
@@ -39,6 +44,15 @@ def fleet_program(
                 Guards(scope)
 
     return program
+
+
+def _load() -> None:
+    """A module of pulumi_aws is empty until it is asked for something."""
+    for module, kind in (
+        (aws.ec2, "Vpc"), (aws.iam, "Role"), (aws.s3, "Bucket"), (aws.lb, "LoadBalancer"), (aws.kms, "Key"),
+        (aws.autoscaling, "Group"), (aws.ecr, "Repository"),
+    ):  # fmt: skip
+        getattr(module, kind)
 
 
 def _site(scope: Scope, desired: DesiredFleet, public_key: str) -> None:

@@ -89,9 +89,13 @@ def calling(what: str, place: str) -> Iterator[None]:
             why=str(error),
             next_command=SIGN_IN,
         ) from None
+    except (
+        exceptions.SSOError, exceptions.LoginError, exceptions.TokenRetrievalError, exceptions.CredentialRetrievalError,
+    ) as error:  # fmt: skip
+        raise _not_signed_in(str(error)) from None  # a sign-in that ended, a helper that gives nothing
     except exceptions.NoRegionError as error:
         raise DeclarationError("no region is given", why=str(error)) from None
-    except (exceptions.EndpointConnectionError, exceptions.ConnectTimeoutError, exceptions.ReadTimeoutError) as error:
+    except (exceptions.HTTPClientError, exceptions.ConnectionError) as error:
         raise Retryable(
             f"AWS does not answer: {what} in {place}",
             why=str(error),
@@ -119,7 +123,7 @@ def as_ours(error: Any, what: str, place: str) -> InferliftError:
             next_command="./invoke doctor --target aws names the quota and how to ask for more",
         )
     if kind == "credentials":
-        return Refusal("the credentials for AWS are not valid, or not any more", why=why, next_command=SIGN_IN)
+        return _not_signed_in(why)
     if kind == "permission":
         return Refusal(
             f"{what} in {place} is not allowed", why=why, next_command="docs/aws.md: the rights that are needed"
@@ -129,3 +133,7 @@ def as_ours(error: Any, what: str, place: str) -> InferliftError:
     if kind == "bad request":
         return DeclarationError(f"{what} in {place}: AWS does not take the request", why=why)
     return CheckFailed(f"{what} in {place} failed with a code that is not known here", why=why)
+
+
+def _not_signed_in(why: str) -> Refusal:
+    return Refusal("the credentials for AWS are not valid, or not any more", why=why, next_command=SIGN_IN)
