@@ -6,7 +6,8 @@ from inferlift.declaration import Declared
 from inferlift.errors import DeclarationError
 from inferlift.profile import ROOT, Profile
 
-TASKS = ("chat", "image")  # what the load test, the gates and the parity replay can ask for as its users do
+TASKS = ("chat", "image", "multimodal")  # what load test, gates and parity replay can ask for as its users do
+CHATS = ("chat", "multimodal")  # what the plain app passes on (stages/build.py)
 EXAMPLE = ROOT / "templates" / "profile" / "origin.yaml"
 CHAT = "/v1/chat/completions"  # what the plain app answers (stages/build.py), where there is none of the users' own
 
@@ -21,7 +22,7 @@ def deployable(profile: Profile, name: str, declared: Declared | None = None) ->
     if profile.task not in TASKS:
         raise DeclarationError(
             f"the task {profile.task} can be planned, not yet deployed",
-            why=f"users' requests are played and compared for the tasks {' and '.join(TASKS)} alone",
+            why=f"users' requests are played and compared for the tasks {', '.join(TASKS)} alone",
             next_command=f"{plan}, or ./invoke deploy --profile demo",
         )
     if profile.origin is None and profile.lab is None:
@@ -31,6 +32,12 @@ def deployable(profile: Profile, name: str, declared: Declared | None = None) ->
             f"{profile.name} does not say where its users are now, so nobody can be moved",
             why=f"it has no `origin:` section; one to copy into {file} and to fill in:\n\n{example}\n",
             next_command=f"{plan}; docs/move.md goes through it",
+        )
+    if profile.origin is None and profile.task == "multimodal":
+        raise DeclarationError(
+            "the lab has no old world of the task multimodal",
+            why="it raises a chat service and an image service (`lab.workload`)",
+            next_command=f"declare a service that exists (`origin:`, docs/move.md); until then {plan}",
         )
     if (why := _edge(profile)) is not None:
         raise DeclarationError(
@@ -86,7 +93,7 @@ def lacking(profile: Profile) -> list[tuple[str, str]]:
     if profile.target == "lab":
         why = "expected static or aws: users would be led to the lab's hosts, which this machine alone reaches"
         found.append(("target", why))
-    if origin.dockerfile is None and (profile.task != "chat" or set(origin.routes.values()) - {CHAT}):
+    if origin.dockerfile is None and (profile.task not in CHATS or set(origin.routes.values()) - {CHAT}):
         why = (
             f"missing; without an app of its own a service is moved where it is a chat, and each route leads to {CHAT}"
         )
@@ -101,6 +108,7 @@ def lacking(profile: Profile) -> list[tuple[str, str]]:
         found.append(("server.image", why))
     if profile.model.source == "not said yet":
         found.append(("model.source", "not said yet; expected where the weights come from"))
-    if profile.task == "image" and profile.load.quality_prompts is None:
-        found.append(("load.quality_prompts", "missing; the pictures that are sent are named there, with their text"))
+    if profile.task in ("image", "multimodal") and profile.load.quality_prompts is None:
+        beside = "their text" if profile.task == "image" else "a question to each and its answer"
+        found.append(("load.quality_prompts", f"missing; the pictures that are sent are named there, with {beside}"))
     return found

@@ -42,6 +42,7 @@ class Case:
     max_tokens: int = 12
     tolerance: float = 0.0
     labels: tuple[str, ...] = ()
+    picture: str = ""  # path of the picture that `prompt` asks about
 
     def right(self, reply: str) -> bool:
         """Whether this text is a right answer; an embedding's reply is its vector as JSON."""

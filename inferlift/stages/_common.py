@@ -10,8 +10,10 @@ from inferlift.errors import DeclarationError
 from inferlift.stages.base import Context
 
 if TYPE_CHECKING:
-    from inferlift.load.pictures import Pictures
+    from inferlift.load.pictures import Pictures, Sights
     from inferlift.load.quality import Case
+
+PICTURED = ("image", "multimodal")  # tasks whose requests carry a picture
 
 
 def sizing_part(ctx: Context) -> dict[str, Any]:
@@ -25,17 +27,17 @@ def sizing_part(ctx: Context) -> dict[str, Any]:
 
 
 def pictures(ctx: Context) -> tuple[Case, ...]:
-    """Of the task image: the pictures that are sent, with the text on each. Raises DeclarationError without any."""
-    from inferlift.load.pictures import load_pictures
+    """The pictures that are sent, with the text on each or a question to each. Raises DeclarationError without any."""
+    from inferlift.load.pictures import load_pictures, load_sights
 
     path = ctx.profile.load.quality_prompts
     if path is None:
         raise DeclarationError(
             "nothing says which pictures are sent",
-            why="the task image takes them from load.quality_prompts",
-            next_command=f"give load.quality_prompts in {ctx.profile_path}: lines of image and answer",
+            why=f"the task {ctx.profile.task} takes them from load.quality_prompts",
+            next_command=f"give load.quality_prompts in {ctx.profile_path}: docs/load.md shows its lines",
         )
-    return load_pictures(ctx.root / path)
+    return (load_pictures if ctx.profile.task == "image" else load_sights)(ctx.root / path)
 
 
 def quality_cases(ctx: Context) -> tuple[Case, ...]:
@@ -45,22 +47,25 @@ def quality_cases(ctx: Context) -> tuple[Case, ...]:
     path = ctx.profile.load.quality_prompts
     if path is None:
         return ()
-    return pictures(ctx) if ctx.profile.task == "image" else tuple(load_cases(ctx.root / path))
+    return pictures(ctx) if ctx.profile.task in PICTURED else tuple(load_cases(ctx.root / path))
 
 
-def protocol(ctx: Context, cases: Sequence[Case] = ()) -> Pictures | None:
+def protocol(ctx: Context, cases: Sequence[Case] = ()) -> Pictures | Sights | None:
     """How requests are made (of these cases, or all pictures) and answers read; None: chat, from the questions."""
-    if ctx.profile.task != "image":
+    if ctx.profile.task not in PICTURED:
         return None
-    from inferlift.load.pictures import Pictures
+    from inferlift.load.pictures import Pictures, Sights
 
-    return Pictures([Path(case.prompt) for case in cases or pictures(ctx)])
+    sent = cases or pictures(ctx)
+    if ctx.profile.task == "multimodal":
+        return Sights(sent, ctx.profile.requests.output_tokens)
+    return Pictures([Path(case.prompt) for case in sent])
 
 
 def questions(ctx: Context) -> tuple[str, ...]:
-    """The questions that are asked, one a line; of the task image the names of its pictures."""
-    if ctx.profile.task == "image":
-        return tuple(Path(case.prompt).name for case in pictures(ctx))
+    """The questions that are asked, one a line; where pictures are sent, their names."""
+    if ctx.profile.task in PICTURED:
+        return tuple(Path(case.picture or case.prompt).name for case in pictures(ctx))
     path = ctx.root / "profiles" / "demo" / "questions.txt"
     return (
         tuple(line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()) if path.exists() else ()

@@ -11,6 +11,7 @@ from inferlift.tree import tree_digest
 
 # In front of a model server that users called as it is: keys, TLS, health by real answers, metrics, drain.
 PLAIN = "templates/workloads/chat/plain.Dockerfile"
+CHATS = ("chat", "multimodal")  # what that app passes on as it is
 
 
 class BuildStage(Stage):
@@ -93,4 +94,4 @@ def dockerfile_of(ctx: Context) -> Path | None:
         return ctx.root / "templates" / "workloads" / ctx.profile.raised.workload / "Dockerfile"
     if ctx.profile.origin is not None and ctx.profile.origin.dockerfile:
         return ctx.root / ctx.profile.origin.dockerfile
-    return ctx.root / PLAIN if ctx.profile.origin is not None and ctx.profile.task == "chat" else None
+    return ctx.root / PLAIN if ctx.profile.origin is not None and ctx.profile.task in CHATS else None

@@ -39,7 +39,9 @@ class LoadStage(Stage):
         }
 
     def preview(self, ctx: Context) -> list[str]:
-        kind = "pictures" if ctx.profile.task == "image" else "streaming requests"
+        kind = {"image": "pictures", "multimodal": "questions about pictures"}.get(
+            ctx.profile.task, "streaming requests"
+        )
         lines = [f"send {ctx.profile.load.requests} {kind} to the new side, and the quality prompts"]
         if ctx.options.load_origin:
             lines.append(f"send {ctx.profile.load.origin_requests} requests to the old side (--load-origin)")

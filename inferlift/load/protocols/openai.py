@@ -43,6 +43,9 @@ class Chat(Protocol):
             return self._bodies[i % len(self._bodies)]
         return self._make(_numbered(self.prompts[i % len(self.prompts)], f"{self.run}{i}"))
 
+    def answer(self, gaps: dict[int, int] | None = None) -> Answer:
+        return Answer(keep=gaps is None, gaps=gaps)  # who counts no gaps reads the text
+
     def apart(self, run: str) -> Protocol:
         found = copy.copy(self)
         found.run = f"{run}-"

@@ -99,13 +99,19 @@ def test_without_an_old_side_the_section_to_copy_is_shown(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "change", "said"),
     [
-        ("multimodal", {}, "the task multimodal can be planned, not yet deployed"),
+        ("batch", {}, "the task batch can be planned, not yet deployed"),
         ("llm-13b", {"data": {"state": "read-write", "source": "/srv"}}, "without a freeze and a way back"),
     ],
 )
 def test_what_the_parts_do_not_carry_is_refused(name: str, change: dict[str, Any], said: str) -> None:
     with pytest.raises(DeclarationError, match=said):
         deployable(profile(name, **change), name)
+
+
+def test_questions_about_pictures_need_pictures_and_a_service_that_exists() -> None:
+    lacks = lacking(profile("multimodal"))
+    assert [key for key, _ in lacks] == ["load.quality_prompts"]
+    deployable(profile("multimodal", load__quality_prompts="seen.jsonl"), "multimodal")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from inferlift.errors import DeclarationError
 from inferlift.load.client import LoadPlan, run
 from inferlift.load.parity import parity, parse_recorded
-from inferlift.load.pictures import Pictures, Read, load_pictures
+from inferlift.load.pictures import Pictures, Read, Sights, load_pictures, load_sights
 from inferlift.load.probe import complete, once
 from inferlift.load.quality import assess
 from inferlift.load.target import Target
@@ -186,3 +186,57 @@ async def test_the_labs_users_send_pictures(service: tuple[Target, dict[str, Any
     seen = [json.loads(line) for line in out.getvalue().splitlines()]
     assert len(seen) >= 6
     assert all(record["ok"] for record in seen)
+
+
+def test_a_question_goes_with_its_picture_and_is_answered_as_a_stream(tmp_path: Path) -> None:
+    """The server is a stand-in that sees nothing: it answers with the size of the picture it got, and the question."""
+    for name in ("a.png", "b.jpg"):
+        (tmp_path / name).write_bytes(name.encode() * 9)
+    lines = [
+        {"image": "a.png", "prompt": "how large?", "answer": "45"},
+        {"image": "b.jpg", "prompt": "?", "answer": "0"},
+    ]
+    (tmp_path / "seen.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    cases = load_sights(tmp_path / "seen.jsonl")
+    assert [Path(c.picture).name for c in cases] == ["a.png", "b.jpg"]
+    sent = Sights(cases, 20)
+    parts = json.loads(sent.body(1))["messages"][0]["content"]
+    assert parts[0]["image_url"]["url"].startswith("data:image/jpeg;base64,")
+    assert parts[1] == {"type": "text", "text": "?"}
+
+    class Seeing(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            picture, question = asked["messages"][0]["content"]
+            size = len(base64.b64decode(picture["image_url"]["url"].partition(",")[2]))
+            delta = {"choices": [{"delta": {"content": f"{size} {question['text']}"}, "finish_reason": "stop"}]}
+            body = f"data: {json.dumps(delta)}\n\ndata: [DONE]\n\n".encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "text/event-stream")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Seeing)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        target = Target("127.0.0.1", "127.0.0.1", server.server_port, tls=False, route="/v1/chat/completions")
+        quality = assess(target, cases, protocol=sent)
+        line = json.dumps({"uri": target.route, "status": 200, "body": sent.body(0).decode()})
+        recorded = parse_recorded(line, known_by=sent.recorded)
+        same = parity(target, target, recorded, print, reads=sent.answer)
+        counted = run(LoadPlan(target, 6, [], tmp_path / "s", users=2, protocol=sent))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert (quality.n, quality.correct) == (2, 1), quality
+    assert all(case.same for case in same)
+    assert counted.counts.ok == 6
+
+
+def test_a_question_without_a_picture_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "seen.jsonl").write_text('{"prompt": "what is it?", "answer": "a cat"}')
+    with pytest.raises(DeclarationError, match="expected an object with image and answer"):
+        load_sights(tmp_path / "seen.jsonl")
