@@ -10,6 +10,7 @@ import pytest
 from inferlift import migration, secret, steering, teardown
 from inferlift.artifacts import Check, Cutover, Status
 from inferlift.errors import CheckFailed, DeclarationError, Held, Refusal
+from inferlift.profile import Origin
 from inferlift.stages import _fleet, _users
 from inferlift.stages import switch as stage
 from inferlift.stages.base import Options, all_back
@@ -218,3 +219,33 @@ def test_answers_by_side_become_one_series_a_client() -> None:
     assert (k.name, [value for _, value in k.points]) == ("k", [0.0])
     assert [value for _, value in r.points] == [0.5, 1.0]
     assert _users.by_side([], "old", "new") == ()
+
+
+def test_a_service_that_exists_is_switched_without_users_of_ours_and_says_what_was_not_looked_at(
+    ctx, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The switch itself is a stand-in: what is left out around it is the stage's own."""
+    found = SimpleNamespace(
+        contract=SimpleNamespace(name="ai.x.test"), address="a", lab=None, body_log="", recorded="", ttl_s=60
+    )
+    moved = SimpleNamespace(
+        run=lambda: SimpleNamespace(
+            ttl_before_s=60, ttl_s=5, rehearsed_rollback_s=0.1, rolled_back=False, rollback_s=None, why=""
+        )
+    )
+    origin = Origin(name="ai.x.test", logs="/var/log/a.log")
+    ctx.profile = ctx.profile.model_copy(update={"origin": origin})
+    ctx.key, said = "k", list[str]()
+    monkeypatch.setattr("inferlift.stages.base.Context.need", lambda self, name, model: found)
+    monkeypatch.setattr(_fleet, "current", lambda ctx: SimpleNamespace(endpoint=SimpleNamespace(address="b")))
+    monkeypatch.setattr(SwitchStage, "_hold_after_guard", lambda self, ctx, world: None)
+    monkeypatch.setattr(SwitchStage, "_switch", lambda self, *a: moved)
+    monkeypatch.setattr(stage._guarding, "ensure", lambda ctx, world: stage._guarding.Guarded(why="no key"))
+    monkeypatch.setattr(stage._wanted, "lift_expiry", lambda ctx: None)
+    monkeypatch.setattr(stage, "_who_is_left", lambda ctx, world, since: None)
+    monkeypatch.setattr("subprocess.Popen", lambda *a, **k: pytest.fail("nobody plays users"))
+    monkeypatch.setattr(type(ctx.progress), "note", lambda self, line: said.append(line))
+    cutover = SwitchStage().run(ctx)
+    assert (cutover.old, cutover.new, cutover.users, cutover.sides, cutover.parity) == ("a", "b", (), (), ())
+    assert any("parity not looked at: no requests were recorded" in line for line in said)
+    assert SwitchStage().summary(cutover) == "ai.x.test at b in 0 steps"
