@@ -142,7 +142,7 @@ def write_profile(path: Path, base: Path, changes: dict[str, Any] | None = None)
         "extends": base.stem,
         "description": "the same, for the rehearsal of faults",
         "requests": {"in_flight_peak": 40},
-        "targets": {"p95_total_ms": 8000, "p95_ttft_ms": 7000},
+        "targets": {"p95_total_ms": 20000, "p95_ttft_ms": 18000},  # of a busy machine
         "load": {"requests": 30},
         "switch": {"steps": [10, 100]},
         "watch": {"seconds": 30},  # enough requests on a busy machine, too

@@ -10,6 +10,8 @@ import alert_rules
 import pytest
 import yaml
 
+from inferlift.profile import ROOT
+
 CASES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text())
 
 
@@ -100,3 +102,27 @@ def test_every_dcgm_field_that_rules_read_is_asked_of_the_exporter() -> None:
     asked = set(re.findall(r"^(DCGM_\w+),", listed, re.MULTILINE))
     read = set(re.findall(r"DCGM_\w+", alert_rules.render("rules-gpu.yml.j2", **alert_rules.EVERY)))
     assert read <= asked
+
+
+def test_the_watch_counts_the_scrapes_of_the_worst_target_alone(tmp_path: Path) -> None:
+    """Probes are asked less often: they must not decide how much one failed scrape of the gateway weighs."""
+    table = yaml.safe_load((ROOT / "inferlift" / "observe" / "metrics.yaml").read_text())["figures"]
+    asked = {name: table[name]["query"].format(window="20s") for name in ("scrapes", "targets_up_share")}
+    series = {"gateway": "1 1 0 1 1 1 1 1 1 1", "node": "1 1 1 1 1 1 1 1 1 1", "probe-name": "1 _ _ _ _ 1 _ _ _ _"}
+    body = {
+        "rule_files": [],
+        "evaluation_interval": "2s",
+        "tests": [
+            {
+                "interval": "2s",
+                "input_series": [{"series": f'up{{job="{job}"}}', "values": v} for job, v in series.items()],
+                "promql_expr_test": [
+                    {"expr": asked[name], "eval_time": "18s", "exp_samples": [{"labels": "{}", "value": value}]}
+                    for name, value in (("scrapes", 10), ("targets_up_share", 0.9))
+                ],
+            }
+        ],
+    }
+    (tmp_path / "scrapes.yml").write_text(yaml.safe_dump(body))
+    done = promtool("test", "rules", "scrapes.yml", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
