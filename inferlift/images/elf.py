@@ -32,7 +32,7 @@ def read(path: Path) -> Linkage | None:
 
 
 def scan(root: Path) -> dict[str, Linkage]:
-    """All dynamically linked ELF files below `root`, by their path inside it."""
+    """All ELF files below `root`, by their path inside it; those that are linked statically ask for nothing."""
     found: dict[str, Linkage] = {}
     for folder, names, files in os.walk(root):
         if Path(folder) == root:
@@ -69,8 +69,6 @@ def _read(file: BinaryIO) -> Linkage | None:
         elif kind == _PT_DYNAMIC:
             file.seek(place)
             dynamic = file.read(length)
-    if interpreter is None and not dynamic:
-        return None
     return Linkage(interpreter, _needed(file, dynamic, loads, wide))
 
 

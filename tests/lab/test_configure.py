@@ -132,6 +132,22 @@ async def test_too_many_requests_from_one_address_are_429(site: Site) -> None:
     assert answers[-1][2]["Retry-After"] == "2"
 
 
+def test_uploads_turned_on_and_off_again_leave_no_nginx_behind(site: Site) -> None:
+    """What they do for a body: tests/lab/test_image_site.py."""
+    there = "ls -d /srv/scratch/uploads /etc/nginx/nginx.conf /etc/inferlift/gateway-uploads.json 2>/dev/null | wc -l"
+    state = f"{there}; systemctl is-active nginx || true"
+    site.play("gateway-1", gateway_upload_bytes=6_000_000)
+    assert site.on("gateway-1", state).split() == ["3", "active"]
+    checks = {c.name: c.ok for c in configure.validate(site.fleet, site.folder / "work")}
+    assert checks["gateway-1: room for uploads"]
+    site.on("gateway-1", "systemctl stop nginx")
+    assert "gateway-1: nginx.service" in site.bad()
+    off = site.play("gateway-1")
+    assert off.changed > 0
+    assert site.on("gateway-1", state).split() == ["0", "inactive"]
+    assert site.bad() == {}
+
+
 # --- the gateway seen by the operator ------------------------------------------------------------------------
 
 

@@ -124,3 +124,11 @@ def test_heredocs_become_files(tmp_path: Path) -> None:
 def test_a_copy_that_mixes_heredocs_and_files_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DeclarationError, match="line 2"):
         heredocs.lower("FROM x\nCOPY <<a b /d/\n1\na\n", tmp_path)
+
+
+def test_an_image_of_one_static_program_is_fit_and_an_empty_one_is_not(tmp_path: Path) -> None:
+    assert not all(check.ok for check in checks.linkage(tmp_path))
+    (tmp_path / "app").write_bytes(b"\x7fELF\x02\x01" + bytes(58))  # no program header: nothing is asked for
+    found = checks.linkage(tmp_path)
+    assert all(check.ok for check in found)
+    assert found[0].detail == "1 ELF files looked at"
