@@ -18,6 +18,7 @@ _TAG = "managed-by"
 # What a resource of the table's column means for a statement: the resource, and the condition that limits it.
 _SCOPES: dict[str, tuple[str, dict[str, Any] | None]] = {
     "read": ("*", None),
+    "unlimited": ("*", None),  # AWS knows neither a resource nor a condition for it
     "make": ("*", {"StringEqualsIfExists": {f"aws:RequestTag/{_TAG}": "inferlift"}}),
     "change": ("*", {"StringEquals": {f"aws:ResourceTag/{_TAG}": "inferlift"}}),
 }
