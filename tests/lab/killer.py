@@ -35,6 +35,7 @@ def start(profile: str, hits: Path, log: Path) -> ForkServerProcess:
 
 
 def run(profile: str, hits: Path, log: Path) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # as in a terminal, wherever the test itself was started
     with log.open("ab") as file:
         for number in (1, 2):
             os.dup2(file.fileno(), number)
