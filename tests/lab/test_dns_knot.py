@@ -43,7 +43,6 @@ def test_knot_forward_back_and_given_back_without_an_empty_answer(knot: loopback
     assert [s.weight for s in result.steps] == ([0, 50, 100] if both else [0, 100])
     assert any("has no weights" in line for line in said)
     assert result.rehearsed_rollback_s is not None  # the journal went out and back
-    assert times.authority_s < 2
     assert rfc2136(knot).read(NAME) == before
 
 

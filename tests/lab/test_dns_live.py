@@ -240,7 +240,6 @@ def test_forward_back_forward_while_users_ask(tmp_path: Path, monkeypatch: pytes
     assert "keep-alive/1" in {c.agent for c in at_once.clients}
     assert {c.address for c in at_once.clients} == {AUTHORITY}
     assert gone is not None  # nobody is left for good: a kept connection ends, a stale answer too
-    assert times.authority_s < 2
     shares = _users.by_side(seen, OLD, NEW)
     assert {s.name for s in shares} == {"resolving", "keep-alive", "stale resolver"}
     for series in shares:

@@ -73,10 +73,8 @@ def test_migrated_images_do_what_the_originals_did(case: str, answer: str, base:
 def test_nothing_is_built_twice_and_damage_is_found(base: str, tmp_path: Path) -> None:
     first = _build(QUICK, base, tmp_path, "inferlift-test-quick")
     written = Path(first.archive).stat().st_mtime_ns
-    started = time.monotonic()
     assert _build(QUICK, base, tmp_path, "inferlift-test-quick") == first
     assert Path(first.archive).stat().st_mtime_ns == written
-    assert time.monotonic() - started < 3
     assert all(c.ok for c in verify(first))
 
     with Path(first.archive).open("r+b") as file:
