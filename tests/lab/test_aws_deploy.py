@@ -40,8 +40,6 @@ name: t-aws
 extends: demo-aws
 targets:
   acceptance_deadline_s: 240    # client and hosts share two cores here
-switch:
-  steps: [10, 100]              # all four are taken in the lab's own migrations
 watch:
   seconds: 16
 aws:
