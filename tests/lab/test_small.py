@@ -96,24 +96,18 @@ def _without(service: Service, name: str) -> Service:
     return service.model_copy(update={"fleet": service.fleet.model_copy(update={"hosts": hosts})})
 
 
-def test_a_deleted_host_is_named_and_made_again_and_no_load_test_is_repeated(moved: Lab) -> None:
-    victim = service_of(moved).fleet.by_role("model")[-1]
-    process.run(["podman", "rm", "-f", "-t", "0", str(victim.container)], timeout_s=60)
+def test_a_deleted_host_and_a_stopped_service_are_named_and_repaired_at_once_without_a_load_test(moved: Lab) -> None:
+    *_, stopped, deleted = service_of(moved).fleet.by_role("model")
+    process.run(["podman", "rm", "-f", "-t", "0", str(deleted.container)], timeout_s=60)
+    ssh.run(stopped, "systemctl stop llamacpp")
     before = moved.artifact("load", Measurement)
     done = moved.invoke("deploy")
     assert done.returncode == 0, done.stderr[-3000:]
-    assert re.search(rf"found: .*{victim.name}", done.stderr)
+    assert re.search(rf"found: .*{deleted.name}", done.stderr)
+    assert re.search(rf"found: {stopped.name}.*llamacpp", done.stderr)
+    assert ssh.run(stopped, "systemctl is-active llamacpp").stdout.strip() == "active"
     assert moved.artifact("load", Measurement) == before
     assert moved.invoke("deploy").stderr.count(" verified: ") == 10
-
-
-def test_a_stopped_service_is_named_and_started_again(moved: Lab) -> None:
-    host = service_of(moved).fleet.by_role("model")[0]
-    ssh.run(host, "systemctl stop llamacpp")
-    done = moved.invoke("deploy")
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert re.search(rf"found: {host.name}.*llamacpp", done.stderr)
-    assert ssh.run(host, "systemctl is-active llamacpp").stdout.strip() == "active"
 
 
 def test_a_weight_changed_by_someone_else_is_named_and_held(moved: Lab) -> None:
