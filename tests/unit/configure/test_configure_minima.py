@@ -67,6 +67,20 @@ def test_memory_is_the_machines_or_what_a_limit_leaves(
     assert checks.memory_bytes(tmp_path / "meminfo", tmp_path) == gib * 2**30
 
 
+def test_what_a_stopped_service_should_answer_is_asked_for_once(
+    checks: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = "Id={0}\nActiveState={1}\nSubState=x\nNRestarts=0\n"
+    states = {"a.service": "active", "b.service": "inactive"}
+    monkeypatch.setattr(checks, "run", lambda command: "\n".join(shown.format(*kv) for kv in states.items()))
+    asked: list[int] = []
+    refused = lambda: asked.append(1) or checks.check("port", len(asked) > 1)  # noqa: E731
+    assert [r["ok"] for r in checks.services(list(states))] == [True, False]
+    assert not checks.until(60, refused)["ok"]
+    checks.down.clear()
+    assert checks.until(60, refused)["ok"]
+
+
 def test_too_little_memory_is_told_with_both_figures(checks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "memory_bytes", lambda: 8 * 2**30)
     base = load(ROLES.format("base", "check-base"))
