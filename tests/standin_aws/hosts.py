@@ -21,8 +21,8 @@ from inferlift.provision.aws import naming
 from inferlift.provision.podman import _BOOT
 
 LABEL = "inferlift.standin"
-# CPUs and MiB by role: an instance's own size would not fit on a test machine
-SIZES = {"gateway": ("1", 384), "model": ("0.7", 1500), "monitor": ("0.5", 384), "bastion": ("0.2", 128)}
+# CPUs by role: an instance's own would not fit on a test machine. MiB: at most, as a c7i.large has them
+SIZES = {"gateway": ("1", 4096), "model": ("0.7", 4096), "monitor": ("0.5", 4096), "bastion": ("0.2", 128)}
 
 
 class Hosts:
