@@ -42,6 +42,7 @@ options:
       - Lists of what the role has put on the host besides files (C(packages), C(folders), C(held)). Each is joined with
         what the earlier manifest says, so that it can be taken away again; the digest leaves it out.
       - C(made) names folders that the role makes where there are none; those that are there already are not kept.
+      - C(stores) names folders that a program fills (podman's); those that it had begun to fill before are not kept.
     type: dict
     default: {}
   groups:
@@ -187,6 +188,8 @@ def main():
     given |= {"held": module.params["hold"]} if module.params["hold"] else {}
     made = [folder for folder in module.params["kept"].pop("made", []) if not Path(folder).exists()]
     made += new_folders(files)
+    stores = [folder for folder in module.params["kept"].pop("stores", []) if not any(Path(folder).glob("*"))]
+    given |= {"stores": stores} if stores else {}
     before.get("kept", {}).pop("begun", None)
     kept = joined(before.get("kept", {}), joined(module.params["kept"], given | ({"made": made} if made else {})))
     begin(module, role, before, kept, [entry["path"] for entry in files if not Path(entry["path"]).exists()])

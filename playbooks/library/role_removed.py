@@ -55,6 +55,7 @@ def main():
     host = Host(module, record)
     host.stop()
     host.files()
+    host.images()
     host.packages()
     host.rest()
     host.empty_folders()
@@ -106,6 +107,40 @@ class Host:
         for unit in set(self.record["facts"].get("services", [])) & set(SYSTEM):
             self.run("systemctl", "try-reload-or-restart", unit)
 
+    def images(self):
+        """By podman, while it is there; one that somebody else's container uses stays."""
+        for name in self.kept.get("images", []):
+            if not self.podman("image", "exists", name)[0]:
+                self.act(f"image {name}", lambda n=name: self.podman("rmi", n))
+
+    def podman(self, *arguments):
+        """(status, output); the status is not 0 where there is no podman."""
+        try:
+            status, out, _err = self.module.run_command(["podman", *arguments], handle_exceptions=False)
+        except OSError:
+            return 127, ""
+        return status, out
+
+    def stores(self):
+        """What podman filled for us alone: nobody else's image, container or volume is in it."""
+        kinds = (("images", "-q"), ("ps", "-a", "-q"), ("volume", "ls", "-q"))
+        if not self.kept.get("stores") or any(self.podman(*kind)[1].strip() for kind in kinds):
+            return
+        for store in map(Path, self.kept["stores"]):
+            if any(store.glob("*")):
+                self.act(f"content of {store}", lambda s=store: self.emptied(s))
+
+    def emptied(self, store):
+        for line in reversed(Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()):
+            point = line.split()[1]
+            if Path(point).is_relative_to(store) and Path(point) != store:
+                self.run("umount", "--lazy", point)
+        for found in store.glob("*"):
+            if found.is_dir() and not found.is_symlink():
+                shutil.rmtree(found)
+            else:
+                found.unlink()
+
     def packages(self):
         held = self.kept.get("held", [])
         if held:
@@ -125,6 +160,7 @@ class Host:
         self.act("packages " + " ".join(names), purge)
 
     def rest(self):
+        self.stores()
         for folder in self.kept.get("folders", []):
             if Path(folder).is_dir():
                 self.act(f"folder {folder}", lambda f=folder: shutil.rmtree(f))

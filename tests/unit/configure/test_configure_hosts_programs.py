@@ -270,3 +270,29 @@ def test_a_probe_that_has_not_looked_yet_is_not_known(
     found = monitor.scraped({}, "probe", 2, 5)
     assert (found["ok"], found["skipped"]) == (ok, skipped), found
     assert not monitor.scraped({}, "probe", 3, 5)["ok"]  # a target that is not there at all is never waited for
+
+
+@pytest.mark.parametrize("theirs", ["", "0a1b2c\n"])
+def test_images_go_and_the_store_with_them_unless_somebody_else_uses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], theirs: str
+) -> None:
+    """podman is a stand-in: it says whether anything of somebody else's is left."""
+    store = tmp_path / "storage"
+    (store / "overlay" / "diff").mkdir(parents=True)
+    (store / "lock").touch()
+    record = {"facts": {}, "files": {}, "kept": {"images": ["localhost/ours:1"], "stores": [str(store)]}}
+    (tmp_path / "r.json").write_text(json.dumps(record))
+    module = load("library/role_removed.py")
+    monkeypatch.setattr(module, "MANIFESTS", tmp_path)
+    ran: list[list[str]] = []
+
+    def run(_: Any, command: list[str], **more: Any) -> tuple[int, str, str]:
+        ran.append(command)
+        return 0, theirs, ""
+
+    monkeypatch.setattr(module.AnsibleModule, "run_command", run)
+    with patch_module_args({"role": "r"}), pytest.raises(SystemExit):
+        module.main()
+    capsys.readouterr()
+    assert ["podman", "rmi", "localhost/ours:1"] in ran
+    assert len(list(store.iterdir())) == (2 if theirs else 0)

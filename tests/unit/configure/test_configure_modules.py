@@ -221,3 +221,15 @@ def test_a_service_started_after_its_files_were_written_runs_with_them(tmp_path:
     assert not module.started_after(before, [str(file)])
     assert not module.started_after(now | {"ActiveState": "inactive"}, [str(file)])
     assert not module.started_after(now, [str(file), str(tmp_path / "absent")])
+
+
+def test_a_store_that_was_in_use_before_is_not_kept(write: Write, tmp_path: Path) -> None:
+    for name in ("used", "empty"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "used" / "overlay").mkdir()
+    stores = [str(tmp_path / name) for name in ("used", "empty", "absent")]
+    write(kept={"stores": stores})
+    (tmp_path / "empty" / "overlay").mkdir()
+    write(kept={"stores": stores})
+    kept = json.loads((tmp_path / "manifests" / "r.json").read_text())["kept"]
+    assert kept["stores"] == sorted(stores[1:])
