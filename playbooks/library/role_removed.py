@@ -41,6 +41,7 @@ removed:
 MANIFESTS = Path("/etc/inferlift")
 STAMPS = Path("/run/inferlift")
 UNITS = Path("/etc/systemd/system")
+GONE = 127  # status of a program that is not there
 SYSTEM = ("ssh.service", "systemd-journald.service", "systemd-timesyncd.service")  # ran before us, and run on
 
 
@@ -118,13 +119,16 @@ class Host:
         try:
             status, out, _err = self.module.run_command(["podman", *arguments], handle_exceptions=False)
         except OSError:
-            return 127, ""
+            return GONE, ""
         return status, out
 
     def stores(self):
         """What podman filled for us alone: nobody else's image, container or volume is in it."""
         kinds = (("images", "-q"), ("ps", "-a", "-q"), ("volume", "ls", "-q"))
-        if not self.kept.get("stores") or any(self.podman(*kind)[1].strip() for kind in kinds):
+        if not self.kept.get("stores"):
+            return
+        told = [self.podman(*kind) for kind in kinds]
+        if any(out.strip() or status not in (0, GONE) for status, out in told):
             return
         for store in map(Path, self.kept["stores"]):
             if any(store.glob("*")):

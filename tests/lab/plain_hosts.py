@@ -27,11 +27,12 @@ BAKED = """python3-venv python3-packaging python3-aiohttp nftables rsync curl so
 prometheus-alertmanager prometheus-node-exporter pdns-server pdns-backend-sqlite3 unbound podman crun fuse-overlayfs
 sqlite3 libgomp1"""
 SIZES = {"gateway": (1.0, 600), "model": (0.7, 1600), "monitor": (0.5, 600)}
-# Not compared: what changes by itself, package managers' own files, and the backups that shadow's tools keep.
+# Not compared: what changes by itself, package managers' own files, the backups that shadow's tools keep, and podman's
+# own bookkeeping, which the system's start begins (its images are compared).
 _SKIP = (
     "/proc /sys /dev /run /tmp /var/log /var/cache /var/tmp /var/lib/apt /var/lib/dpkg /var/lib/systemd "
     "/etc/ld.so.cache /etc/passwd- /etc/group- /etc/shadow- /etc/gshadow- /etc/subuid- /etc/subgid- "
-    "/usr/share/mime /var/lib/ucf /etc/.pwd.lock /var/lib/sudo"
+    "/usr/share/mime /var/lib/ucf /etc/.pwd.lock /var/lib/sudo /var/lib/containers/storage"
 )
 
 
@@ -175,6 +176,7 @@ def state(host: Host) -> State:
         "users": "cut -d: -f1,3,4,6,7 /etc/passwd",
         "groups": "cut -d: -f1,3,4 /etc/group",
         "firewall": "command -v nft >/dev/null && nft list ruleset || true",
+        "images": "command -v podman >/dev/null && podman images --all --no-trunc --format '{{.Id}}' || true",
         "files": files,
     }
     return {kind: set(ssh.run(host, command, timeout_s=120).stdout.splitlines()) for kind, command in looks.items()}
