@@ -125,7 +125,8 @@ def meet(lab: Standing, spec: Spec, faults: Mapping[str, Callable[[], Any]] | No
     users = _users(lab)
     try:
         fault.heal(lab)
-        if spec.heal and (again := lab.invoke(spec.heal)).code != 0:
+        looks = 2 if spec.heal == "watch" else 1
+        if spec.heal and (again := _typed(lab, spec.heal, looks)).code != 0:
             trouble = trouble or f"after it, `{spec.heal}` ended with {again.code}: {last_words(again)}"
     except (InferliftError, OSError) as error:
         trouble = trouble or f"could not be undone: {str(error).splitlines()[0]}"
@@ -168,7 +169,7 @@ def ensure(lab: Standing, after: str) -> None:
     elif not states["switch"] == states["watch"] == "done":
         _must(lab, "deploy --to scale")
         _must(lab, "switch")
-        _must(lab, "watch", looks=2)  # too few requests in it decide nothing: looked at anew, as it says itself
+        _must(lab, "watch", looks=2)
 
 
 def take_down(lab: Standing) -> None:
@@ -225,12 +226,18 @@ def _doc_line(row: FaultRow) -> str:
     return f"| `{row.fault}` | `{row.typed}` | {outcome} | {row.exit} | {row.users} | {row.seconds:.0f} |"
 
 
-def _must(lab: Standing, line: str, *, looks: int = 1) -> None:
-    lab.say(f"before the fault: invoke {line}")
+def _typed(lab: Standing, line: str, looks: int) -> Ended:
+    """A watch that decides nothing (too few requests, no history) is looked at anew, as it says itself."""
     done = lab.invoke(line)
     for _ in range(looks - 1):
         if done.code == HELD:
             done = lab.invoke(line)
+    return done
+
+
+def _must(lab: Standing, line: str, *, looks: int = 1) -> None:
+    lab.say(f"before the fault: invoke {line}")
+    done = _typed(lab, line, looks)
     if done.code:
         raise CheckFailed(
             f"the rehearsal's lab did not get ready: {line} ended with {done.code}",
