@@ -125,7 +125,8 @@ class Host:
         for service in services:
             state = states[service["name"]]
             units, others = stamps_of(service["files"])
-            before = [units, others] if started_after(state, service["files"]) else read(self.stamp(service)).split()
+            fresh = started_after(state, service["files"])
+            before = [units, others] if fresh else started_with(self.stamp(service), service["files"])
             units_changed = before[:1] != [units]
             reload_units = reload_units or units_changed or state.get("NeedDaemonReload") == "yes"
             active = state.get("ActiveState") == "active"
@@ -220,11 +221,15 @@ def started_after(state, files):
     return all(Path(f).stat().st_mtime < started for f in files)
 
 
-def read(path):
+def started_with(stamp, files):
+    """What the stamp says. Where a file that is no unit was written after it the service may run with another by now:
+    somebody changed it and had it loaded, and it was put back since."""
     try:
-        return path.read_text(encoding="utf-8")
+        told, at = stamp.read_text(encoding="utf-8").split(), stamp.stat().st_mtime
     except FileNotFoundError:
-        return ""
+        return []
+    newer = [f for f in files if not f.startswith(UNITS) and Path(f).exists() and Path(f).stat().st_mtime > at]
+    return told[:1] if newer else told
 
 
 if __name__ == "__main__":

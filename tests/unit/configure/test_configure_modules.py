@@ -223,6 +223,18 @@ def test_a_service_started_after_its_files_were_written_runs_with_them(tmp_path:
     assert not module.started_after(now, [str(file), str(tmp_path / "absent")])
 
 
+def test_a_file_written_after_the_stamp_may_have_been_another_in_between(tmp_path: Path) -> None:
+    module = load("library/managed_services.py")
+    stamp, file, unit = tmp_path / "stamp", tmp_path / "a", f"{module.UNITS}a.service"
+    file.touch()
+    assert module.started_with(stamp, [str(file)]) == []
+    stamp.write_text("units others")
+    os.utime(file, (1, 1))
+    assert module.started_with(stamp, [str(file), unit]) == ["units", "others"]
+    os.utime(file, (stamp.stat().st_mtime + 1,) * 2)
+    assert module.started_with(stamp, [str(file)]) == ["units"], "reloaded, not restarted"
+
+
 def test_a_store_that_was_in_use_before_is_not_kept(write: Write, tmp_path: Path) -> None:
     for name in ("used", "empty"):
         (tmp_path / name).mkdir()
