@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from inferlift.configure.certificates import Ca, ensure_ca, issue
     from inferlift.configure.drivers import Driver, driver_for
     from inferlift.configure.models import clusters, model_variables
-    from inferlift.configure.runner import apply
+    from inferlift.configure.runner import apply, forget
     from inferlift.configure.servers import ray_variables, server_roles, server_variables
     from inferlift.configure.validators import validate
     from inferlift.configure.variables import (
@@ -35,6 +35,7 @@ _HOME = {
     "clusters": "models",
     "model_variables": "models",
     "apply": "runner",
+    "forget": "runner",
     "Ca": "certificates",
     "ensure_ca": "certificates",
     "issue": "certificates",
@@ -64,6 +65,7 @@ __all__ = [
     "fleet_certificates",
     "fleet_secrets",
     "fleet_variables",
+    "forget",
     "issue",
     "model_variables",
     "ray_variables",

@@ -234,6 +234,13 @@ def _remember(path: Path, digests: Mapping[str, Mapping[str, str]], removed: Map
     temporary.replace(path)
 
 
+def forget(workdir: Path, hosts: Iterable[str]) -> None:
+    """These hosts are other machines than they were: nothing is on them that `apply` remembers."""
+    path = workdir / "digests.json"
+    if path.is_file():
+        _remember(path, {}, {host: tuple(rows) for host, rows in json.loads(path.read_text()).items() if host in hosts})
+
+
 def _write(path: Path, value: object) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as file:

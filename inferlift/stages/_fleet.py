@@ -108,6 +108,11 @@ def serve(ctx: Context, wanted: DesiredFleet) -> Service:
 
 
 def _configure(ctx: Context, fleet: Fleet) -> Configured:
+    from inferlift import configure
+
+    known = ctx.ledger.document("service")
+    before = {h["name"]: h["container"] for h in known["fleet"]["hosts"]} if known else {}
+    configure.forget(ctx.path("fleet"), [h.name for h in fleet.hosts if before.get(h.name) != h.container])
     if moved(ctx.ledger):
         return configure_under_users(ctx, fleet, current(ctx).fleet)
     return configure_fleet(ctx, fleet)

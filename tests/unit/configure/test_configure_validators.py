@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferlift import ssh
+from inferlift.configure import forget
 from inferlift.configure.validators import ROLES, parse, validate
 from inferlift.errors import Retryable
 
@@ -81,3 +82,15 @@ def test_a_silent_host_is_named_not_raised(tmp_path: Path, monkeypatch: pytest.M
 def test_no_hosts_is_not_valid(tmp_path: Path) -> None:
     empty = fleet(tmp_path).model_copy(update={"hosts": ()})
     assert [c.ok for c in validate(empty, tmp_path)] == [False]
+
+
+def test_a_host_that_is_another_machine_has_nothing_that_was_deployed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A guard on the monitor that was, say: it is not missed on the one that took its place."""
+    monkeypatch.setattr(ssh, "run", answering(2))
+    digests(tmp_path, "gateway-1", "monitor-1")
+    forget(tmp_path, ["monitor-1", "never-seen"])
+    known = json.loads((tmp_path / "digests.json").read_text())
+    assert known["monitor-1"] == {}
+    assert set(known["gateway-1"]) == set(ROLES["gateway"])
