@@ -189,9 +189,9 @@ def main():
     made = [folder for folder in module.params["kept"].pop("made", []) if not Path(folder).exists()]
     made += new_folders(files)
     stores = [folder for folder in module.params["kept"].pop("stores", []) if not any(Path(folder).glob("*"))]
-    given |= {"stores": stores} if stores else {}
     before.get("kept", {}).pop("begun", None)
-    kept = joined(before.get("kept", {}), joined(module.params["kept"], given | ({"made": made} if made else {})))
+    there = {kind: names for kind, names in (("made", made), ("stores", stores)) if names}
+    kept = joined(before.get("kept", {}), joined(module.params["kept"], given | there))
     begin(module, role, before, kept, [entry["path"] for entry in files if not Path(entry["path"]).exists()])
     make_accounts(module, new)
     if module.params["hold"]:

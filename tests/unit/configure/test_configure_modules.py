@@ -241,7 +241,8 @@ def test_a_store_that_was_in_use_before_is_not_kept(write: Write, tmp_path: Path
     (tmp_path / "used" / "overlay").mkdir()
     stores = [str(tmp_path / name) for name in ("used", "empty", "absent")]
     write(kept={"stores": stores})
+    assert not write(kept={"stores": stores})["changed"]
     (tmp_path / "empty" / "overlay").mkdir()
-    write(kept={"stores": stores})
+    assert not write(kept={"stores": stores})["changed"]
     kept = json.loads((tmp_path / "manifests" / "r.json").read_text())["kept"]
     assert kept["stores"] == sorted(stores[1:])
