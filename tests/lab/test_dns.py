@@ -21,9 +21,9 @@ from typing import Any
 
 import pytest
 import requests
+from dns_sides import gates, no_intent
 
 from inferlift import profile
-from inferlift.artifacts import Figure, Gate
 from inferlift.dns import answers, verify
 from inferlift.dns.backend import Desired
 from inferlift.dns.powerdns import PowerDns
@@ -179,17 +179,6 @@ def others() -> list[str]:
 
 def backend(run: str = "run-1") -> PowerDns:
     return PowerDns(API, "env:LAB_DNS_KEY", ZONE, names=[NAME], addresses=[OLD, NEW], owner=OWNER, run=run)
-
-
-@contextlib.contextmanager
-def no_intent(action: str, subject: str, before: dict[str, Any], planned: dict[str, Any]) -> Iterator[None]:
-    yield
-
-
-def gates(weight: int, verdict: str = "pass") -> tuple[Gate, ...]:
-    """A stand-in for measured gates: the lab of this file has no model server behind the addresses."""
-    figure = Figure(value=0.0, unit="share", basis="assumed", source="stand-in")
-    return (Gate(name="stand-in", verdict=verdict, target=0.0, figure=figure, why="stand-in"),)  # type: ignore[arg-type]
 
 
 def switch(run: str = "run-1", steps: tuple[int, ...] = (1, 10, 50, 100), **more: Any) -> Switch:
