@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import signal
 import socket
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Lab
+from conftest import Lab, approved
 
 from inferlift import process, ssh
 from inferlift.artifacts import Cutover, Host, Scaled, Service, Watch
@@ -86,22 +85,6 @@ def lab(account: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> It
     profile.write_text(PROFILE)
     with migration_of("aws", str(profile), account) as made:
         yield made
-
-
-def approved(lab: Lab, *more: str) -> None:
-    """Deploy, giving each plan's hash when it is asked for, and a reason for a verdict that is no go."""
-    given: list[str] = []
-    for _ in range(4):
-        done = lab.invoke("deploy", *given, *more)
-        if done.returncode == 0:
-            return
-        if "the verdict is" in done.stderr:
-            assert lab.invoke("approve", "--reason", "it is a test").returncode == 0
-            continue
-        asked = re.search(r"--plan ([0-9a-f]{12})|as things stand \(([0-9a-f]{12})\)", done.stderr + done.stdout)
-        assert asked is not None, done.stderr
-        given = ["--plan", asked[1] or asked[2]]
-    raise AssertionError("it asks for an approval again and again")
 
 
 def test_the_account_is_asked_first(lab: Lab) -> None:
@@ -187,12 +170,7 @@ def test_back_and_gone(lab: Lab) -> None:
     assert refused.returncode == 2
     assert "DNS points at the fleet" in refused.stderr
     assert lab.invoke("rollback").returncode == 0
-    done = lab.invoke("destroy")
-    for _ in range(20):  # users with a kept connection may have been there a moment ago
-        if not (done.returncode == 2 and "saw" in done.stderr):
-            break
-        done = lab.invoke("destroy")
-    assert done.returncode == 0
+    done = lab.destroyed()
     assert "nothing is left" in done.stdout + done.stderr
     assert "kept, since it holds data: registry images" in done.stderr
     ec2 = Session().client("ec2", REGION)
