@@ -8,22 +8,18 @@ from typing import Any
 
 import pytest
 from configured_site import site  # noqa: F401  (a fixture)
-from deploying import Lab, approved, tools
+from deploying import Lab, approved, migration_of, tools
 from dns_sides import found  # noqa: F401  (a fixture)
 
 from inferlift import toolchain
 from inferlift.report.screenshot import FLAGS
 
-__all__ = ["Lab", "approved", "tools"]
+__all__ = ["Lab", "approved", "migration_of", "tools"]
 
 
 def lab(name: str, profile: str) -> Iterator[Lab]:
-    made = Lab(name, profile)
-    made.clear()
-    try:
+    with migration_of(name, profile, {}) as made:
         yield made
-    finally:
-        made.clear()
 
 
 @pytest.fixture(scope="module")

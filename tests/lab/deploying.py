@@ -10,8 +10,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
+from unittest.mock import patch
 
 from inferlift import migration, place, process, provision, toolchain
 from inferlift.artifacts import Artifact
@@ -46,7 +49,7 @@ class Lab:
             if before is not None:
                 os.environ["INFERLIFT_STATE"] = before
 
-    def invoke(self, *arguments: str, timeout_s: float = 900) -> subprocess.CompletedProcess[str]:
+    def invoke(self, *arguments: str, timeout_s: float = 1800) -> subprocess.CompletedProcess[str]:
         """`./invoke ARGUMENTS --profile ...` as a user types it."""
         argv = [str(ROOT / "invoke"), *arguments, "--profile", self.profile]
         done = subprocess.run(
@@ -112,6 +115,19 @@ class Lab:
             assert remove(f"{where.owner}/{what}", where.folder, tools(), lambda line: None) == []
         shutil.rmtree(self.state, ignore_errors=True)
         self.log_path.unlink(missing_ok=True)
+
+
+@contextmanager
+def migration_of(name: str, profile: str, env: Mapping[str, str]) -> Iterator[Lab]:
+    """A migration with this in its environment, and in this process's: what is asked here is asked there too."""
+    made = Lab(name, profile)
+    made.env |= env
+    with patch.dict(os.environ, env):
+        made.clear()
+        try:
+            yield made
+        finally:
+            made.clear()
 
 
 def approved(lab: Lab, *more: str) -> None:

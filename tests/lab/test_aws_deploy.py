@@ -8,20 +8,14 @@ prove is in tests/standin_aws/__init__.py.
 from __future__ import annotations
 
 import json
-import os
 import shlex
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import Lab, approved
+from conftest import Lab, approved, migration_of
 
 from inferlift import process, ssh
 from inferlift.artifacts import Cutover, Host, Scaled, Service, Watch
@@ -31,58 +25,23 @@ from inferlift.observe import Prometheus
 from inferlift.profile import ROOT
 from inferlift.provision.aws import listing
 from inferlift.provision.aws.session import Session
+from tests.standin_aws import account as standin
 from tests.standin_aws.cloud import AMI
 
 pytestmark = pytest.mark.lab
-PROFILE = """
-name: t-aws
-extends: demo-aws
-targets:
-  acceptance_deadline_s: 240    # client and hosts share two cores here
-watch:
-  seconds: 16
-aws:
-  user_ranges: ["0.0.0.0/0"]
-  admin_ranges: [10.243.0.0/16]
-  cidr: 10.243.0.0/16           # one network for everything, as the stand-in boots hosts
-"""
-REGION = "eu-central-1"
+REGION, NETWORK = "eu-central-1", "10.243.0.0/16"
 
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The stand-in as a process of its own; its environment."""
-    folder = tmp_path_factory.mktemp("bin")
-    argv = [sys.executable, "-m", "tests.standin_aws.serve", "t-aws-deploy", "10.243.0.0/16", str(folder)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    server = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env)
-    try:
-        assert server.stdout is not None
-        told: dict[str, Any] = json.loads(server.stdout.readline())
-        yield {**told["environment"], "PATH": f"{told['path']}{os.pathsep}{os.environ['PATH']}"}
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(timeout=120)
-
-
-@contextmanager
-def migration_of(name: str, profile: str, account: dict[str, str]) -> Iterator[Lab]:
-    made = Lab(name, profile)
-    made.env |= account
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in account.items():
-            patch.setenv(key, value)
-        made.clear()
-        try:
-            yield made
-        finally:
-            made.clear()
+    with standin.account("t-aws-deploy", {REGION: NETWORK}, tmp_path_factory.mktemp("bin")) as env:
+        yield env
 
 
 @pytest.fixture(scope="module")
 def lab(account: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     profile = tmp_path_factory.mktemp("profile") / "t-aws.yaml"
-    profile.write_text(PROFILE)
+    profile.write_text(standin.declared("t-aws", NETWORK))
     with migration_of("aws", str(profile), account) as made:
         yield made
 
