@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from configured_site import site  # noqa: F401  (a fixture)
-from deploying import Lab, approved, migration_of, tools
+from deploying import Lab, approved, migration_of, tools, users
 from dns_sides import found  # noqa: F401  (a fixture)
 
 from inferlift import toolchain
 from inferlift.report.screenshot import FLAGS
 
-__all__ = ["Lab", "approved", "migration_of", "tools"]
+__all__ = ["Lab", "approved", "migration_of", "tools", "users"]
 
 
 def lab(name: str, profile: str) -> Iterator[Lab]:

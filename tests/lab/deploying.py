@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from typing import TypeVar
 from unittest.mock import patch
 
 from inferlift import migration, place, process, provision, toolchain
-from inferlift.artifacts import Artifact
+from inferlift.artifacts import Artifact, World
 from inferlift.ledger import reading
 from inferlift.profile import ROOT
 
@@ -144,6 +145,24 @@ def approved(lab: Lab, *more: str) -> None:
         assert asked is not None, done.stderr[-3000:]
         given = ["--plan", asked[1]]
     raise AssertionError("it asks for an approval again and again")
+
+
+@contextmanager
+def users(world: World, resolver: str, out: Path) -> Iterator[None]:
+    """The service's own users, who know nothing of a migration: two requests a second, by name as `resolver` has it."""
+    c, config = world.contract, out.with_suffix(".json")
+    config.write_text(
+        json.dumps(
+            {"name": c.name, "resolver": resolver, "ca": c.ca, "key_header": c.key_header, "key": c.key,
+             "route": c.routes[0].path, "rate": 2, "max_tokens": 4, "out": str(out), "limit_s": 1800}
+        )
+    )  # fmt: skip
+    child = subprocess.Popen([sys.executable, "-m", "inferlift.load.users", str(config)], cwd=ROOT)
+    try:
+        yield
+    finally:
+        child.terminate()
+        child.wait(timeout=30)
 
 
 def tools() -> provision.Tools:

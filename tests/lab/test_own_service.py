@@ -6,17 +6,13 @@ its API) and has no `lab:` section. The hosts are plain_hosts' stand-ins.
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import Lab, approved, tools
+from conftest import Lab, approved, tools, users
 from plain_hosts import PlainHosts, State, assert_same, state
 
 from inferlift import ssh
@@ -86,23 +82,6 @@ class Stranger:
             guard_api=lab.guard_api,
         )  # fmt: skip
         return told + hosts
-
-    @contextmanager
-    def users(self, out: Path) -> Iterator[None]:
-        """The service's own users, who know nothing of a migration."""
-        c, config = self.world.contract, out.with_suffix(".json")
-        config.write_text(
-            json.dumps(
-                {"name": c.name, "resolver": self.world.resolver.address, "ca": c.ca, "key_header": c.key_header,
-                 "key": c.key, "route": c.routes[0].path, "rate": 2, "max_tokens": 4, "out": str(out), "limit_s": 1800}
-            )
-        )  # fmt: skip
-        child = subprocess.Popen([sys.executable, "-m", "inferlift.load.users", str(config)], cwd=ROOT)
-        try:
-            yield
-        finally:
-            child.terminate()
-            child.wait(timeout=30)
 
     def state(self) -> dict[str, State]:
         return {"origin": state(self.world.origin)}
@@ -216,7 +195,7 @@ def test_nothing_of_the_old_side_is_changed_up_to_the_switch(
 def test_its_users_are_moved_and_nobody_plays_them(
     mine: Lab, stranger: Stranger, before: dict[str, State], tmp_path: Path
 ) -> None:
-    with stranger.users(tmp_path / "users.jsonl"):
+    with users(stranger.world, stranger.world.resolver.address, tmp_path / "users.jsonl"):
         approved(mine)
     assert set(mine.statuses().values()) == {"done"}
     cutover = mine.artifact("switch", Cutover)

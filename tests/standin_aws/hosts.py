@@ -65,24 +65,22 @@ class Hosts:
         )  # fmt: skip
         bridge.pin(self.networks[region])
         host_key = self._ready(name, key)
-        if role == "gateway":
-            for address in self._fronts:
-                if self._region(address) == region:
-                    self._add_address(name, address)
+        for address in self._fronts:
+            self._lead(address)
         return host_key
 
     def front(self, address: str) -> None:
         """A fixed address of the front: gateways that run answer at it, and those that come."""
         self._fronts.append(address)
-        here = f"label=region={self._region(address)}"
-        for name in self._names("--filter", "label=role=gateway", "--filter", here):
-            self._add_address(name, address)
+        self._lead(address)
 
     def stop(self, instance: str) -> None:
         self._try("kill", self._container(instance))
 
     def start(self, instance: str) -> None:
         self._podman("start", self._container(instance))
+        for address in self._fronts:
+            self._lead(address)
 
     def remove(self, instance: str) -> None:
         self._try("rm", "--force", "--time", "0", self._container(instance))
@@ -110,8 +108,10 @@ class Hosts:
                 raise RuntimeError(f"{name} does not boot: {(done.stderr or done.stdout)[-300:]}")
             time.sleep(0.2)
 
-    def _add_address(self, name: str, address: str) -> None:
-        self._try("exec", name, "ip", "addr", "add", f"{address}/32", "dev", "eth0")
+    def _lead(self, address: str) -> None:
+        here = f"label=region={self._region(address)}"
+        for name in self._names("--filter", "label=role=gateway", "--filter", here):
+            self._try("exec", name, "ip", "addr", "add", f"{address}/32", "dev", "eth0")
 
     def _region(self, address: str) -> str:
         return next(r for r, n in self.networks.items() if ipaddress.ip_address(address) in n)
