@@ -41,8 +41,10 @@ options:
     description:
       - Lists of what the role has put on the host besides files (C(packages), C(folders), C(held)). Each is joined with
         what the earlier manifest says, so that it can be taken away again; the digest leaves it out.
+      - C(folders) and C(stores) that held something before the role was here are somebody's. They are kept as
+        C(theirs), which removal leaves and names.
       - C(made) names folders that the role makes where there are none; those that are there already are not kept.
-      - C(stores) names folders that a program fills (podman's); those that it had begun to fill before are not kept.
+      - C(stores) names folders that a program fills for several roles (podman's).
     type: dict
     default: {}
   groups:
@@ -188,10 +190,10 @@ def main():
     given |= {"held": module.params["hold"]} if module.params["hold"] else {}
     made = [folder for folder in module.params["kept"].pop("made", []) if not Path(folder).exists()]
     made += new_folders(files)
-    stores = [folder for folder in module.params["kept"].pop("stores", []) if not any(Path(folder).glob("*"))]
     before.get("kept", {}).pop("begun", None)
-    there = {kind: names for kind, names in (("made", made), ("stores", stores)) if names}
-    kept = joined(before.get("kept", {}), joined(module.params["kept"], given | there))
+    ours, theirs = told_apart(module.params["kept"], before.get("kept", {}))
+    there = {kind: names for kind, names in (("made", made), ("theirs", theirs)) if names}
+    kept = joined(before.get("kept", {}), joined(ours, given | there))
     begin(module, role, before, kept, [entry["path"] for entry in files if not Path(entry["path"]).exists()])
     make_accounts(module, new)
     if module.params["hold"]:
@@ -235,6 +237,19 @@ def row_of(entry):
 
 def data_of(entry):
     return (entry["secret"] if entry["content"] is None else entry["content"]).encode()
+
+
+def told_apart(asked, before):
+    """What is asked to be kept without what held something of somebody's before, and the names of that."""
+    named, known = ({name for kind in ("folders", "stores") for name in told.get(kind, [])} for told in (asked, before))
+    new = {name for name in named - known if holds(Path(name))}
+    theirs = sorted(new | named & {*before.get("theirs", [])})
+    ours = {kind: [name for name in names if name not in theirs] for kind, names in asked.items()}
+    return {kind: names for kind, names in ours.items() if names}, theirs
+
+
+def holds(path):
+    return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
 def new_folders(files):

@@ -15,6 +15,7 @@ short_description: Undoes a role by the manifest that config_files wrote
 description:
   - Stops and disables the services of the role, removes its files, then the packages, folders, users and groups that
     its manifest keeps. A role without a manifest was never here, so nothing is changed.
+  - A folder that held something before the role was here is left as it is by then, and a line says so.
   - Drop-ins of services that the system had before are removed and the service is started again as it was.
 options:
   role:
@@ -63,7 +64,8 @@ def main():
     host.act(f"manifest {manifest}", manifest.unlink)
     if MANIFESTS.is_dir() and not any(MANIFESTS.iterdir()):
         MANIFESTS.rmdir()
-    module.exit_json(changed=True, removed=host.removed, inferlift_removed=[role])
+    left = [f"{path} held something before role {role} came: it is left as it is" for path in host.theirs()]
+    module.exit_json(changed=True, removed=host.removed, inferlift_removed=[role], inferlift_skipped=left)
 
 
 class Host:
@@ -71,6 +73,9 @@ class Host:
         self.module, self.record = module, record
         self.kept = record.get("kept", {})
         self.removed = []
+
+    def theirs(self):
+        return [path for path in self.kept.get("theirs", []) if Path(path).exists()]
 
     def act(self, line, do):
         self.removed.append(line)
