@@ -47,6 +47,10 @@ options:
       - C(stores) names folders that a program fills for several roles (podman's).
     type: dict
     default: {}
+  announce:
+    description: Only note O(kept), before it is made, so that what a kill leaves can be taken away again.
+    type: bool
+    default: false
   groups:
     description: System groups; C(gid) where another system counts on the number.
     type: list
@@ -120,6 +124,12 @@ author:
 """
 
 EXAMPLES = r"""
+- name: Note what will be installed
+  config_files:
+    role: gateway
+    announce: true
+    kept: {packages: [haproxy]}
+    files: []
 - name: Write the files
   config_files:
     role: gateway
@@ -147,6 +157,7 @@ def main():
             "role": {"type": "str", "required": True},
             "facts": {"type": "dict", "default": {}},
             "kept": {"type": "dict", "default": {}},
+            "announce": {"type": "bool", "default": False},
             "groups": {
                 "type": "list",
                 "elements": "dict",
@@ -195,6 +206,8 @@ def main():
     there = {kind: names for kind, names in (("made", made), ("theirs", theirs)) if names}
     kept = joined(before.get("kept", {}), joined(ours, given | there))
     begin(module, role, before, kept, [entry["path"] for entry in files if not Path(entry["path"]).exists()])
+    if module.params["announce"]:
+        module.exit_json(changed=kept != before.get("kept", {}))
     make_accounts(module, new)
     if module.params["hold"]:
         do(module, ["apt-mark", "hold", *module.params["hold"]])
@@ -222,7 +235,7 @@ def begin(module, role, before, kept, paths):
     """What will be new is told before it is made, so that what a kill leaves can be taken away again."""
     if paths or kept != before.get("kept", {}):
         told = {"digest": "", "facts": module.params["facts"], "files": {}, **before}
-        record(module, role, {**told, "kept": joined(kept, {"begun": paths})})
+        record(module, role, {**told, "kept": joined(kept, {"begun": paths} if paths else {})})
 
 
 def row_of(entry):

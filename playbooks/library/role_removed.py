@@ -154,7 +154,7 @@ class Host:
         held = self.kept.get("held", [])
         if held:
             self.act("holds of " + " ".join(held), lambda: self.run("apt-mark", "unhold", *held))
-        names = self.kept.get("packages", [])
+        names = self.there(self.kept.get("packages", []))
         if not names:
             return
         command = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120", "purge", "--autoremove", *names]
@@ -167,6 +167,15 @@ class Host:
                 self.module.fail_json(msg=f"{' '.join(command)}: {(err or out).strip()[-800:]}", removed=self.removed)
 
         self.act("packages " + " ".join(names), purge)
+
+    def there(self, names):
+        """Those that dpkg has anything of: a killed run had noted all that it was to install."""
+        if not names:
+            return []
+        form = "--showformat=${Package} ${db:Status-Status}\\n"
+        rows = [line.split() for line in self.run("dpkg-query", "--show", form, *names)[1].splitlines()]
+        known = {name for name, status in rows if status != "not-installed"}
+        return [name for name in names if name.partition(":")[0] in known]
 
     def rest(self):
         self.stores()

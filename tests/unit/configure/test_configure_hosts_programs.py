@@ -175,6 +175,8 @@ def removed(
     ran: list[list[str]] = []
 
     def run(_: Any, command: list[str], **more: Any) -> tuple[int, str, str]:
+        if command[0] == "dpkg-query":
+            return 1, "p installed\nnever not-installed\n", "no packages found matching unheard-of"
         ran.append(command)
         return 0, "", ""
 
@@ -196,7 +198,7 @@ def manifest(tmp_path: Path) -> Path:
         "facts": {"services": ["r.service", "ssh.service"]},
         "files": {str(tmp_path / "ours"): {}, str(tmp_path / "gone"): {}},
         "kept": {
-            "packages": ["p"],
+            "packages": ["never", "p", "unheard-of"],
             "held": ["p"],
             "folders": [str(tmp_path / "folder")],
             "users": ["u"],
@@ -222,7 +224,7 @@ def test_what_the_role_put_there_goes_and_the_rest_stays(
     assert not path.exists()
     assert ["systemctl", "disable", "--now", "--quiet", "r.service"] in ran
     assert not [c for c in ran if "ssh.service" in c and "disable" in c]
-    assert [c[-1] for c in ran if "purge" in c] == ["p"]
+    assert [c[c.index("--autoremove") + 1 :] for c in ran if "purge" in c] == [["p"]]
     assert ["apt-mark", "unhold", "p"] in ran
     again, ran = removed(tmp_path, monkeypatch, capsys)
     assert (again["changed"], ran) == (False, [])

@@ -274,3 +274,26 @@ def test_where_a_monitor_stores_is_its_roles_own() -> None:
     assert sorted(path for paths in stored for path in paths) == sorted(kept["folders"])
     for unit, (path,) in zip(units, stored, strict=True):
         assert f"StateDirectory={Path(path).name}\n" in unit.read_text()
+
+
+def test_what_is_announced_is_known_though_a_kill_comes_before_the_first_file(write: Write, tmp_path: Path) -> None:
+    answer = write(kept={"packages": ["p"]}, announce=True)
+    assert (answer["changed"], answer["done"]) == (True, [])
+    assert manifest_of(tmp_path) == {"digest": "", "facts": {}, "files": {}, "kept": {"packages": ["p"]}}
+    write({"path": "a", "content": ""}, kept={"packages": []})  # of the next run, which finds the package there
+    whole = manifest_of(tmp_path)
+    assert whole["kept"] == {"packages": ["p"]}
+    assert not write(kept={"packages": ["p"]}, announce=True)["changed"]
+    assert manifest_of(tmp_path) == whole
+
+
+def test_every_package_that_a_role_installs_is_in_its_manifest_before_and_after() -> None:
+    """Else it would stay on a host that is given back."""
+    for path in (ROOT / "playbooks" / "roles").glob("*/tasks/*.yml"):
+        tasks = yaml.safe_load(path.read_text()) or []
+        installs = [at for at, task in enumerate(tasks) if "ansible.builtin.apt" in task]
+        notes = [(at, task["config_files"]) for at, task in enumerate(tasks) if "config_files" in task]
+        for at in installs:
+            name = tasks[at]["ansible.builtin.apt"]["name"]
+            there = [(n < at, row.get("announce", False)) for n, row in notes if row["kept"].get("packages") == name]
+            assert there == [(True, True), (False, False)], path
