@@ -41,8 +41,8 @@ options:
     description:
       - Lists of what the role has put on the host besides files (C(packages), C(folders), C(held)). Each is joined with
         what the earlier manifest says, so that it can be taken away again; the digest leaves it out.
-      - C(folders) and C(stores) that held something before the role was here are somebody's. They are kept as
-        C(theirs), which removal leaves and names.
+      - C(folders) and C(stores) that held something before the role was here, and that no other role keeps, are
+        somebody's. They are kept as C(theirs), which removal leaves and names.
       - C(made) names folders that the role makes where there are none; those that are there already are not kept.
       - C(stores) names folders that a program fills for several roles (podman's).
     type: dict
@@ -254,7 +254,11 @@ def data_of(entry):
 
 def told_apart(asked, before):
     """What is asked to be kept without what held something of somebody's before, and the names of that."""
-    named, known = ({name for kind in ("folders", "stores") for name in told.get(kind, [])} for told in (asked, before))
+    manifests = [earlier(path.stem).get("kept", {}) for path in MANIFESTS.glob("*.json")]
+    named, known = (
+        {name for kept in many for kind in ("folders", "stores") for name in kept.get(kind, [])}
+        for many in ([asked], manifests)
+    )
     new = {name for name in named - known if holds(Path(name))}
     theirs = sorted(new | named & {*before.get("theirs", [])})
     ours = {kind: [name for name in names if name not in theirs] for kind, names in asked.items()}

@@ -115,7 +115,8 @@ class Host:
 
     def images(self):
         """By podman, while it is there; one that somebody else's container uses stays."""
-        for name in self.kept.get("images", []):
+        # Tags first: what has another name is untagged only, and a digest is no tag.
+        for name in sorted(self.kept.get("images", []), key=lambda n: "@" in n):
             if not self.podman("image", "exists", name)[0]:
                 self.act(f"image {name}", lambda n=name: self.podman("rmi", n))
 

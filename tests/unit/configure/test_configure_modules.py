@@ -252,6 +252,15 @@ def test_what_held_something_before_is_somebodys(write: Write, tmp_path: Path) -
         assert kept == {kind: sorted(names[1:]), "theirs": names[:1]}
 
 
+def test_what_another_role_keeps_is_not_somebodys(write: Write, tmp_path: Path) -> None:
+    kept = {"folders": [str(tmp_path / "shared")]}
+    write(role="first", kept=kept)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "of-the-first").touch()
+    write(kept=kept)
+    assert manifest_of(tmp_path)["kept"] == kept
+
+
 def test_somebodys_folder_is_known_as_such_where_a_kill_ended_the_first_run(write: Write, tmp_path: Path) -> None:
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "data").touch()
