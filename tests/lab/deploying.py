@@ -154,7 +154,7 @@ def users(world: World, resolver: str, out: Path) -> Iterator[None]:
     config.write_text(
         json.dumps(
             {"name": c.name, "resolver": resolver, "ca": c.ca, "key_header": c.key_header, "key": c.key,
-             "route": c.routes[0].path, "rate": 2, "max_tokens": 4, "out": str(out), "limit_s": 1800}
+             "route": c.routes[0].path, "rate": 2, "max_tokens": 4, "out": str(out), "limit_s": 3600}
         )
     )  # fmt: skip
     child = subprocess.Popen([sys.executable, "-m", "inferlift.load.users", str(config)], cwd=ROOT)

@@ -53,7 +53,8 @@ def lab(account: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> It
             aws={"edge": [FAR], "admin_ranges": []},  # reached as over a VPN: no bastions
             requests={"in_flight_peak": 20, "growth_months": 0}, load={"requests": 40, "origin_requests": 5},
             switch={"dns": {**dns, "resolver": SERVERS[NEAR]}, "steps": [50, 100]},
-            watch={"seconds": 30}, lab={"users": 0, "traffic_requests": 40},  # users play by themselves here
+            watch={"seconds": 120},  # as long as what is looked at beside it, and requests enough at each site
+            lab={"users": 0, "traffic_requests": 40},  # they are played here, near either region
         )
     )  # fmt: skip
     with migration_of("edge", str(profile), account) as made:

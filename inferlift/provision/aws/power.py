@@ -43,14 +43,21 @@ def on(
     _boot(ec2, str(host.container), host.name, place, limit_s, sleep)
 
 
-def boot_stopped(label: str, region: str, session: Session, say: Callable[[str], None]) -> None:
+def boot_stopped(
+    label: str,
+    region: str,
+    session: Session,
+    say: Callable[[str], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """Hosts of the fleet that somebody stopped run again: their groups leave them as they are (hosts.SUSPENDED), and so
     does the engine. Raises as `on`."""
     for one in listing.instances(label, region, session):
         if one["State"]["Name"] in ("stopping", "stopped"):
             name = str(listing.tags_of(one.get("Tags")).get(naming.NAME, one["InstanceId"]))
             say(f"booting {name}, which was stopped")
-            _boot(session.client("ec2", region), one["InstanceId"], name, region, 600, time.sleep)
+            _boot(session.client("ec2", region), one["InstanceId"], name, region, 600, sleep)
 
 
 def _boot(ec2: Any, instance: str, name: str, place: str, limit_s: float, sleep: Callable[[float], None]) -> None:
