@@ -57,7 +57,7 @@ def test(root: Path, *, unit: bool = False, lab: bool = False, long: bool = Fals
     if both and not expression and check(root):
         return 1
     select = ["-k", expression] if expression else []
-    side_by_side = ["-n", "auto", "--dist", "loadfile"]
+    side_by_side = ["-n", "auto", "--dist", "worksteal"]
     if (unit or both) and (code := _pytest(root, ["-m", "not lab", *side_by_side, "tests/unit", *select])):
         return code
     if lab or both:
