@@ -20,13 +20,13 @@ from inferlift.load.target import Target
 
 def test_latency_counts_from_the_schedule(sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """100 sends planned 10 ms apart, the client blocked for 0.5 s at number 50: the backlog is in the p99."""
-    sent = worker.Worker._begin
+    begin = worker.Worker._begin
 
     def block(self: worker.Worker, i: int, now: float) -> None:
         if i == 50:
             time.sleep(0.5)  # the whole client stands still
             now = time.monotonic()
-        sent(self, i, now)
+        begin(self, i, now)
 
     monkeypatch.setattr(worker.Worker, "_begin", block)
     with Mock() as server:
@@ -54,13 +54,13 @@ def test_a_stall_is_told_once_and_nothing_is_filled_in(
     sent: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Sends 10 ms apart, a stall of 0.6 s: 600, 590, 580 ... ms for those it held up, and no sample besides."""
-    sent = worker.Worker._begin
+    begin = worker.Worker._begin
 
     def block(self: worker.Worker, i: int, now: float) -> None:
         if i == 20:
             time.sleep(0.6)
             now = time.monotonic()
-        sent(self, i, now)
+        begin(self, i, now)
 
     monkeypatch.setattr(worker.Worker, "_begin", block)
     with Mock(tokens=1) as server:
