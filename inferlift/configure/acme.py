@@ -9,9 +9,10 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,7 @@ def _until(
             raise Refusal("the authority found no proof", why=_said(problems[0] or body))
         if waited >= wait_s:
             raise CheckFailed("the authority does not come to an end", why=f"{body['status']} after {wait_s:.0f} s")
-        pause = min(float(answer.retry_after or 1.0), 10.0)
+        pause = min(max(answer.retry_after_s or 0.0, 1.0), 10.0)
         sleep(pause)
         waited += pause
 
@@ -135,7 +136,7 @@ def _until(
 class _Answer:
     text: str
     location: str
-    retry_after: str | None
+    retry_after_s: float | None
     body: dict[str, Any] = field(default_factory=dict)
 
 
@@ -203,12 +204,24 @@ class _Session:
             with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=self._tls) as answer:  # noqa: S310
                 self._nonce = answer.headers.get("Replay-Nonce") or self._nonce
                 text = answer.read().decode()
-                return _Answer(text, answer.headers.get("Location") or "", answer.headers.get("Retry-After"))
+                return _Answer(text, answer.headers.get("Location") or "", _retry_after_s(answer.headers))
         except urllib.error.HTTPError as error:
             self._nonce = error.headers.get("Replay-Nonce") or self._nonce
             raise _Problem(error.code, error.read(4000)) from None
         except (OSError, ValueError) as error:
             raise Retryable(f"the ACME authority does not answer: {url}", why=str(error)) from None
+
+
+def _retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Retry-After as seconds, whether it says them or a date (RFC 9110, 10.2.3), which is by the authority's clock."""
+    told = headers.get("Retry-After") or ""
+    if told.isdecimal():
+        return float(told)
+    try:
+        began = parsedate_to_datetime(headers["Date"]) if headers.get("Date") else certificates.utc_now()
+        return (parsedate_to_datetime(told) - began).total_seconds()
+    except (ValueError, TypeError):  # neither form, or one of both without its zone
+        return None
 
 
 class _Problem(Exception):

@@ -87,11 +87,11 @@ class Log:
     def _ok(self, host: str, task: str, result: Mapping[str, Any]) -> None:
         if result.get("changed"):
             self.changed.append(f"{host}: {task}")
-        for line in result.get("inferlift_skipped") or ():
-            self.skipped[f"{host}: {scrub(str(line), self.secrets)}"] = None
         for role, digest in (result.get("inferlift_digests") or {}).items():
             self.digests.setdefault(host, {})[str(role)] = str(digest)
         for item in result.get("results") or (result,):
+            for line in item.get("inferlift_skipped") or ():
+                self.skipped[f"{host}: {scrub(str(line), self.secrets)}"] = None
             for role in item.get("inferlift_removed") or ():
                 self.removed.setdefault(host, set()).add(str(role))
 

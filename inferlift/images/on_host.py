@@ -14,6 +14,8 @@ import time
 from typing import Any
 
 STAMPS = "/var/lib/inferlift/images"  # as the role container keeps them: a stamp means that the image is loaded
+STORES = ("/var/lib/containers/storage", "/var/lib/containers/cache")  # podman's
+MANIFEST = "/etc/inferlift/images.json"  # as a role's, by which its removal takes them away again
 
 
 def pull(asked: dict[str, Any], login: str, ca: str) -> dict[str, Any]:
@@ -21,6 +23,7 @@ def pull(asked: dict[str, Any], login: str, ca: str) -> dict[str, Any]:
     stamp = os.path.join(STAMPS, asked["digest"].partition(":")[2])
     if _there(asked, stamp):
         return {"digest": asked["digest"], "seconds": 0.0, "there": True}
+    note([name for name in (asked["reference"], asked["tag"]) if name])
     started = time.monotonic()
     folder = tempfile.mkdtemp(dir="/run", prefix="inferlift-pull-")
     try:
@@ -49,6 +52,21 @@ def pull(asked: dict[str, Any], login: str, ca: str) -> dict[str, Any]:
         return {"refused": f"it was not there after {asked['deadline_s']:g} s"}
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def note(images: list[str]) -> None:
+    """What comes with the images, before it does: a kill leaves nothing that is not known."""
+    try:
+        with open(MANIFEST, encoding="utf-8") as file:
+            kept = json.load(file)["kept"]
+    except FileNotFoundError:
+        made = [path for path in (os.path.dirname(STAMPS), *STORES) if not os.path.exists(path)]
+        empty = [path for path in STORES if not os.path.exists(path) or not os.listdir(path)]
+        kept = {"folders": [STAMPS], "images": [], "made": made, "stores": empty}
+    kept["images"] = sorted({*kept["images"], *images})
+    os.makedirs(os.path.dirname(MANIFEST), exist_ok=True)
+    _write(MANIFEST + ".new", json.dumps({"digest": "", "facts": {}, "files": {}, "kept": kept}))
+    os.replace(MANIFEST + ".new", MANIFEST)
 
 
 def _there(asked: dict[str, Any], stamp: str) -> bool:

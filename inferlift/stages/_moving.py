@@ -101,5 +101,6 @@ def strip(ctx: Context) -> None:
     hosts = provision.staying_hosts(f"{ctx.owner}/fleet", ctx.folder)
     if not hosts:
         return
-    configure.apply(hosts, "remove.yml", {}, {}, ctx.path("fleet"), ctx.say)
+    for line in configure.apply(hosts, "remove.yml", {}, {}, ctx.path("fleet"), ctx.say).skipped:
+        ctx.say(line)
     transfer.remove([h for h in hosts if h.role == "model"], DATA)

@@ -41,10 +41,16 @@ options:
     description:
       - Lists of what the role has put on the host besides files (C(packages), C(folders), C(held)). Each is joined with
         what the earlier manifest says, so that it can be taken away again; the digest leaves it out.
+      - C(folders) and C(stores) that held something before the role was here, and that no other role keeps, are
+        somebody's. They are kept as C(theirs), which removal leaves and names.
       - C(made) names folders that the role makes where there are none; those that are there already are not kept.
-      - C(stores) names folders that a program fills (podman's); those that it had begun to fill before are not kept.
+      - C(stores) names folders that a program fills for several roles (podman's).
     type: dict
     default: {}
+  announce:
+    description: Only note O(kept), before it is made, so that what a kill leaves can be taken away again.
+    type: bool
+    default: false
   groups:
     description: System groups; C(gid) where another system counts on the number.
     type: list
@@ -118,6 +124,12 @@ author:
 """
 
 EXAMPLES = r"""
+- name: Note what will be installed
+  config_files:
+    role: gateway
+    announce: true
+    kept: {packages: [haproxy]}
+    files: []
 - name: Write the files
   config_files:
     role: gateway
@@ -145,6 +157,7 @@ def main():
             "role": {"type": "str", "required": True},
             "facts": {"type": "dict", "default": {}},
             "kept": {"type": "dict", "default": {}},
+            "announce": {"type": "bool", "default": False},
             "groups": {
                 "type": "list",
                 "elements": "dict",
@@ -188,11 +201,13 @@ def main():
     given |= {"held": module.params["hold"]} if module.params["hold"] else {}
     made = [folder for folder in module.params["kept"].pop("made", []) if not Path(folder).exists()]
     made += new_folders(files)
-    stores = [folder for folder in module.params["kept"].pop("stores", []) if not any(Path(folder).glob("*"))]
     before.get("kept", {}).pop("begun", None)
-    there = {kind: names for kind, names in (("made", made), ("stores", stores)) if names}
-    kept = joined(before.get("kept", {}), joined(module.params["kept"], given | there))
+    ours, theirs = told_apart(module.params["kept"], before.get("kept", {}))
+    there = {kind: names for kind, names in (("made", made), ("theirs", theirs)) if names}
+    kept = joined(before.get("kept", {}), joined(ours, given | there))
     begin(module, role, before, kept, [entry["path"] for entry in files if not Path(entry["path"]).exists()])
+    if module.params["announce"]:
+        module.exit_json(changed=kept != before.get("kept", {}))
     make_accounts(module, new)
     if module.params["hold"]:
         do(module, ["apt-mark", "hold", *module.params["hold"]])
@@ -220,7 +235,7 @@ def begin(module, role, before, kept, paths):
     """What will be new is told before it is made, so that what a kill leaves can be taken away again."""
     if paths or kept != before.get("kept", {}):
         told = {"digest": "", "facts": module.params["facts"], "files": {}, **before}
-        record(module, role, {**told, "kept": joined(kept, {"begun": paths})})
+        record(module, role, {**told, "kept": joined(kept, {"begun": paths} if paths else {})})
 
 
 def row_of(entry):
@@ -235,6 +250,23 @@ def row_of(entry):
 
 def data_of(entry):
     return (entry["secret"] if entry["content"] is None else entry["content"]).encode()
+
+
+def told_apart(asked, before):
+    """What is asked to be kept without what held something of somebody's before, and the names of that."""
+    manifests = [earlier(path.stem).get("kept", {}) for path in MANIFESTS.glob("*.json")]
+    named, known = (
+        {name for kept in many for kind in ("folders", "stores") for name in kept.get(kind, [])}
+        for many in ([asked], manifests)
+    )
+    new = {name for name in named - known if holds(Path(name))}
+    theirs = sorted(new | named & {*before.get("theirs", [])})
+    ours = {kind: [name for name in names if name not in theirs] for kind, names in asked.items()}
+    return {kind: names for kind, names in ours.items() if names}, theirs
+
+
+def holds(path):
+    return any(path.iterdir()) if path.is_dir() else path.exists()
 
 
 def new_folders(files):

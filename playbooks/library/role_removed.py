@@ -15,6 +15,7 @@ short_description: Undoes a role by the manifest that config_files wrote
 description:
   - Stops and disables the services of the role, removes its files, then the packages, folders, users and groups that
     its manifest keeps. A role without a manifest was never here, so nothing is changed.
+  - A folder that held something before the role was here is left as it is by then, and a line says so.
   - Drop-ins of services that the system had before are removed and the service is started again as it was.
 options:
   role:
@@ -63,7 +64,8 @@ def main():
     host.act(f"manifest {manifest}", manifest.unlink)
     if MANIFESTS.is_dir() and not any(MANIFESTS.iterdir()):
         MANIFESTS.rmdir()
-    module.exit_json(changed=True, removed=host.removed, inferlift_removed=[role])
+    left = [f"{path} held something before role {role} came: it is left as it is" for path in host.theirs()]
+    module.exit_json(changed=True, removed=host.removed, inferlift_removed=[role], inferlift_skipped=left)
 
 
 class Host:
@@ -71,6 +73,9 @@ class Host:
         self.module, self.record = module, record
         self.kept = record.get("kept", {})
         self.removed = []
+
+    def theirs(self):
+        return [path for path in self.kept.get("theirs", []) if Path(path).exists()]
 
     def act(self, line, do):
         self.removed.append(line)
@@ -110,7 +115,8 @@ class Host:
 
     def images(self):
         """By podman, while it is there; one that somebody else's container uses stays."""
-        for name in self.kept.get("images", []):
+        # Tags first: what has another name is untagged only, and a digest is no tag.
+        for name in sorted(self.kept.get("images", []), key=lambda n: "@" in n):
             if not self.podman("image", "exists", name)[0]:
                 self.act(f"image {name}", lambda n=name: self.podman("rmi", n))
 
@@ -149,7 +155,7 @@ class Host:
         held = self.kept.get("held", [])
         if held:
             self.act("holds of " + " ".join(held), lambda: self.run("apt-mark", "unhold", *held))
-        names = self.kept.get("packages", [])
+        names = self.there(self.kept.get("packages", []))
         if not names:
             return
         command = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=120", "purge", "--autoremove", *names]
@@ -162,6 +168,15 @@ class Host:
                 self.module.fail_json(msg=f"{' '.join(command)}: {(err or out).strip()[-800:]}", removed=self.removed)
 
         self.act("packages " + " ".join(names), purge)
+
+    def there(self, names):
+        """Those that dpkg has anything of: a killed run had noted all that it was to install."""
+        if not names:
+            return []
+        form = "--showformat=${Package} ${db:Status-Status}\\n"
+        rows = [line.split() for line in self.run("dpkg-query", "--show", form, *names)[1].splitlines()]
+        known = {name for name, status in rows if status != "not-installed"}
+        return [name for name in names if name.partition(":")[0] in known]
 
     def rest(self):
         self.stores()

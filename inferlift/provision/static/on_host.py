@@ -116,7 +116,8 @@ def _state() -> dict[str, Any]:
         "masked": _units("list-unit-files", "--state=masked"),
         "active": _units("list-units", "--state=active"),
         "folders": sorted(p for place in ("/", "/etc", "/opt", "/root", "/srv", "/var/cache", "/var/lib", "/var/log",
-                                          "/var/tmp", "/usr/local", "/usr/local/lib")
+                                          "/var/tmp", "/usr/local", "/usr/local/lib", "/var/lib/prometheus")
+                          if os.path.isdir(place)
                           for p in (os.path.join(place, n) for n in os.listdir(place))),
     }  # fmt: skip
 

@@ -58,6 +58,13 @@ def test_digests_and_skip_lines_are_collected() -> None:
     ]
 
 
+def test_what_a_task_of_several_items_leaves_out_is_collected() -> None:
+    items = [{"inferlift_skipped": ["one"], "inferlift_removed": ["r"]}, {"inferlift_skipped": []}, {}]
+    log = read({"event": "runner_on_ok", "event_data": {"host": "a", "task": "Take", "res": {"results": items}}})
+    assert list(log.skipped) == ["a: one"]
+    assert log.removed == {"a": {"r"}}
+
+
 def test_progress_is_one_line_a_task_not_one_a_host() -> None:
     row = {"event": "playbook_on_task_start", "event_data": {"task": "Write"}}
     log = Log()

@@ -175,6 +175,8 @@ def removed(
     ran: list[list[str]] = []
 
     def run(_: Any, command: list[str], **more: Any) -> tuple[int, str, str]:
+        if command[0] == "dpkg-query":
+            return 1, "p installed\nnever not-installed\n", "no packages found matching unheard-of"
         ran.append(command)
         return 0, "", ""
 
@@ -191,14 +193,16 @@ def manifest(tmp_path: Path) -> Path:
     (tmp_path / "deep" / "er").mkdir(parents=True)
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "by-somebody").touch()
+    (tmp_path / "before").mkdir()
     record = {
         "facts": {"services": ["r.service", "ssh.service"]},
         "files": {str(tmp_path / "ours"): {}, str(tmp_path / "gone"): {}},
         "kept": {
-            "packages": ["p"],
+            "packages": ["never", "p", "unheard-of"],
             "held": ["p"],
             "folders": [str(tmp_path / "folder")],
             "users": ["u"],
+            "theirs": [str(tmp_path / "before"), str(tmp_path / "they-took-it-away")],
             "made": [str(tmp_path / "deep"), str(tmp_path / "deep" / "er"), str(tmp_path / "used")],
         },
     }
@@ -213,11 +217,14 @@ def test_what_the_role_put_there_goes_and_the_rest_stays(
     path = manifest(tmp_path)
     answer, ran = removed(tmp_path, monkeypatch, capsys)
     assert answer["changed"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["theirs", "used"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["before", "theirs", "used"]
+    assert answer["inferlift_skipped"] == [
+        f"{tmp_path / 'before'} held something before role r came: it is left as it is"
+    ]
     assert not path.exists()
     assert ["systemctl", "disable", "--now", "--quiet", "r.service"] in ran
     assert not [c for c in ran if "ssh.service" in c and "disable" in c]
-    assert [c[-1] for c in ran if "purge" in c] == ["p"]
+    assert [c[c.index("--autoremove") + 1 :] for c in ran if "purge" in c] == [["p"]]
     assert ["apt-mark", "unhold", "p"] in ran
     again, ran = removed(tmp_path, monkeypatch, capsys)
     assert (again["changed"], ran) == (False, [])

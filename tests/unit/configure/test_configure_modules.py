@@ -7,6 +7,7 @@ import grp
 import importlib.util
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import yaml
 from ansible.module_utils.testing import patch_module_args
 
 from inferlift.profile import ROOT
@@ -235,14 +237,72 @@ def test_a_file_written_after_the_stamp_may_have_been_another_in_between(tmp_pat
     assert module.started_with(stamp, [str(file)]) == ["units"], "reloaded, not restarted"
 
 
-def test_a_store_that_was_in_use_before_is_not_kept(write: Write, tmp_path: Path) -> None:
+def test_what_held_something_before_is_somebodys(write: Write, tmp_path: Path) -> None:
     for name in ("used", "empty"):
         (tmp_path / name).mkdir()
     (tmp_path / "used" / "overlay").mkdir()
-    stores = [str(tmp_path / name) for name in ("used", "empty", "absent")]
-    write(kept={"stores": stores})
-    assert not write(kept={"stores": stores})["changed"]
-    (tmp_path / "empty" / "overlay").mkdir()
-    assert not write(kept={"stores": stores})["changed"]
-    kept = json.loads((tmp_path / "manifests" / "r.json").read_text())["kept"]
-    assert kept["stores"] == sorted(stores[1:])
+    names = [str(tmp_path / name) for name in ("used", "empty", "absent")]
+    for kind in ("stores", "folders"):
+        write(role=kind, kept={kind: names})
+        assert not write(role=kind, kept={kind: names})["changed"]
+    (tmp_path / "empty" / "overlay").mkdir()  # what the role's program does next
+    for kind in ("stores", "folders"):
+        assert not write(role=kind, kept={kind: names})["changed"]
+        kept = json.loads((tmp_path / "manifests" / f"{kind}.json").read_text())["kept"]
+        assert kept == {kind: sorted(names[1:]), "theirs": names[:1]}
+
+
+def test_what_another_role_keeps_is_not_somebodys(write: Write, tmp_path: Path) -> None:
+    kept = {"folders": [str(tmp_path / "shared")]}
+    write(role="first", kept=kept)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "of-the-first").touch()
+    write(kept=kept)
+    assert manifest_of(tmp_path)["kept"] == kept
+
+
+def test_somebodys_folder_is_known_as_such_where_a_kill_ended_the_first_run(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "data").touch()
+    kept = {"folders": [str(tmp_path / "used"), str(tmp_path / "ours")]}
+    assert write({"path": "a", "content": "", "validate": "false"}, kept=kept)["failed"]
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "ours" / "data").touch()
+    (tmp_path / "used" / "data").unlink()
+    write({"path": "a", "content": ""}, kept=kept)
+    assert manifest_of(tmp_path)["kept"] == {"folders": kept["folders"][1:], "theirs": kept["folders"][:1]}
+
+
+def test_where_a_monitor_stores_is_its_roles_own() -> None:
+    """A Prometheus that a host had before keeps its data: it is neither read nor thinned out."""
+    role = ROOT / "playbooks" / "roles" / "monitor"
+    units = [role / "templates" / "prometheus-dropin.conf.j2", role / "files" / "alertmanager-dropin.conf"]
+    stored = [re.findall(r"--storage[a-z.]*path=(\S+)", unit.read_text()) for unit in units]
+    tasks = yaml.safe_load((role / "tasks" / "main.yml").read_text())
+    (kept,) = (task["config_files"]["kept"] for task in tasks if "config_files" in task)
+    assert sorted(path for paths in stored for path in paths) == sorted(kept["folders"])
+    for unit, (path,) in zip(units, stored, strict=True):
+        assert f"StateDirectory={Path(path).name}\n" in unit.read_text()
+
+
+def test_what_is_announced_is_known_though_a_kill_comes_before_the_first_file(write: Write, tmp_path: Path) -> None:
+    answer = write(kept={"packages": ["p"]}, announce=True)
+    assert (answer["changed"], answer["done"]) == (True, [])
+    assert manifest_of(tmp_path) == {"digest": "", "facts": {}, "files": {}, "kept": {"packages": ["p"]}}
+    write({"path": "a", "content": ""}, kept={"packages": []})  # of the next run, which finds the package there
+    whole = manifest_of(tmp_path)
+    assert whole["kept"] == {"packages": ["p"]}
+    assert not write(kept={"packages": ["p"]}, announce=True)["changed"]
+    assert manifest_of(tmp_path) == whole
+
+
+def test_every_package_that_a_role_installs_is_in_its_manifest_before_and_after() -> None:
+    """Else it would stay on a host that is given back."""
+    for path in (ROOT / "playbooks" / "roles").glob("*/tasks/*.yml"):
+        tasks = yaml.safe_load(path.read_text()) or []
+        installs = [at for at, task in enumerate(tasks) if "ansible.builtin.apt" in task]
+        notes = [(at, task["config_files"]) for at, task in enumerate(tasks) if "config_files" in task]
+        for at in installs:
+            name = tasks[at]["ansible.builtin.apt"]["name"]
+            there = [(n < at, row.get("announce", False)) for n, row in notes if row["kept"].get("packages") == name]
+            assert there == [(True, True), (False, False)], path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -125,6 +127,32 @@ def test_it_looks_at_any_host_with_nothing_but_its_python(tmp_path: Path) -> Non
     argv = [sys.executable, "-I", "-", "look", "{}"]
     done = subprocess.run(argv, input=script, capture_output=True, text=True, check=True)
     assert set(json.loads(done.stdout)) == set(FACTS)
+
+
+@pytest.mark.parametrize(
+    ("there", "installed", "stays"), [(False, False, False), (True, False, True), (False, True, True)]
+)
+def test_what_packages_leave_goes_unless_it_or_they_were_there_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool, installed: bool, stays: bool
+) -> None:
+    folder = tmp_path / "alertmanager"
+    folder.mkdir()
+    monkeypatch.setattr(on_host, "_packages", lambda: {"p"} if installed else set())
+    before: dict[str, list[str]] = {
+        "packages": [],
+        "users": [],
+        "groups": [],
+        "folders": [str(folder)] if there else [],
+    }
+    on_host._clean({"package": "p", "folders": [str(folder)], "users": []}, before)
+    assert folder.exists() == stays
+
+
+def test_every_folder_that_packages_leave_is_one_of_those_looked_at_before() -> None:
+    """Else it would be taken for new on every host."""
+    places = re.findall(r'"(/[a-z/]*)"', inspect.getsource(on_host._state))
+    for row in target._leftovers():
+        assert {str(Path(folder).parent) for folder in row["folders"]} <= set(places), row
 
 
 def _host(number: int, folder: Path) -> Host:
