@@ -1,13 +1,16 @@
 """A service that exists, moved onto hosts that exist: nothing of either is the lab's as far as the migration knows.
 
 The lab raises an old world for one profile; a second one declares it as a stranger would (`origin:`, its name server by
-its API) and has no `lab:` section. The hosts are plain_hosts' stand-ins.
+its API) and has no `lab:` section. The hosts are plain_hosts' stand-ins. The new side's certificate comes from an ACME
+authority, proved at that name server; its app from a registry, by digest.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import time
@@ -17,13 +20,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from acme_authority import Authority
 from conftest import Lab, approved, tools
 from plain_hosts import PlainHosts, State, assert_same, state
+from registry_host import registry_on
+from role_hosts import RoleHosts
 
 from inferlift import ssh
-from inferlift.artifacts import Cutover, Measurement, Scaled, Watch, World
+from inferlift.artifacts import Cutover, Delivered, Images, Measurement, Scaled, Watch, World
+from inferlift.configure.acme import CHALLENGE
+from inferlift.dns.answers import texts_at
 from inferlift.dns.powerdns import PowerDns
 from inferlift.dns.record import RecordState
+from inferlift.images.registry import Registry
+from inferlift.ledger import reading
 from inferlift.load.users import summarise
 from inferlift.profile import ROOT
 
@@ -53,9 +63,8 @@ origin:
   known_hosts: {known_hosts}
   logs: {logs}
   body_log: {bodies}
-  certificate: {certificate}
-  certificate_key: {certificate_key}
-  ca: {ca}
+  acme: {{directory: "{directory}", contact: ops@demo.test, ca: {acme_ca}}}
+  ca: {trusted}
   key_header: {key_header}
   key: {key}
   routes: {{{path}: {upstream}}}
@@ -65,6 +74,7 @@ switch:
   dns: {{kind: powerdns, zone: {zone}, url: "{dns_api}", key: "{dns_key}", ca: {ca},
         authority: [{authority}], resolver: {resolver}}}
   guard: {{key: "{guard_key}", url: "{guard_api}"}}
+registry: {{address: "{registry.address}", user: {registry.user}, password: "{registry.password}", ca: {registry.ca}}}
 """
 
 
@@ -74,13 +84,16 @@ class Stranger:
 
     world: World
     known_hosts: Path
+    authority: Authority
+    trusted: Path  # what the service's users trust: whoever vouches for the old side, and for the new one
 
-    def profile(self, hosts: str) -> str:
+    def profile(self, hosts: str, registry: Registry) -> str:
         w, c, lab = self.world, self.world.contract, self.world.made
         told = MINE.format(
             data=w.data_path, name=c.name, address=w.address, ssh_key=w.origin.ssh_key, known_hosts=self.known_hosts,
-            logs=w.log_glob, bodies=w.body_log, certificate=c.certificate, certificate_key=c.certificate_key, ca=c.ca,
-            key_header=c.key_header, key=c.key, path=c.routes[0].path, upstream=c.routes[0].upstream,
+            logs=w.log_glob, bodies=w.body_log, directory=self.authority.directory, acme_ca=self.authority.ca.cert,
+            trusted=self.trusted, registry=registry, ca=c.ca, key_header=c.key_header, key=c.key,
+            path=c.routes[0].path, upstream=c.routes[0].upstream,
             max_body=c.max_body_bytes, dockerfile=ROOT / "templates/workloads/chat/Dockerfile", zone=w.zone,
             dns_api=lab.dns_api, dns_key=lab.dns_key,
             authority=lab.authority.address, resolver=lab.resolver.address, guard_key=lab.guard_key,
@@ -94,8 +107,9 @@ class Stranger:
         c, config = self.world.contract, out.with_suffix(".json")
         config.write_text(
             json.dumps(
-                {"name": c.name, "resolver": self.world.resolver.address, "ca": c.ca, "key_header": c.key_header,
-                 "key": c.key, "route": c.routes[0].path, "rate": 2, "max_tokens": 4, "out": str(out), "limit_s": 1800}
+                {"name": c.name, "resolver": self.world.resolver.address, "ca": str(self.trusted),
+                 "key_header": c.key_header, "key": c.key, "route": c.routes[0].path,
+                 "rate": 2, "max_tokens": 4, "out": str(out), "limit_s": 1800}
             )
         )  # fmt: skip
         child = subprocess.Popen([sys.executable, "-m", "inferlift.load.users", str(config)], cwd=ROOT)
@@ -107,6 +121,9 @@ class Stranger:
 
     def state(self) -> dict[str, State]:
         return {"origin": state(self.world.origin)}
+
+    def proofs(self) -> tuple[str, ...]:
+        return texts_at(self.world.authority.address, f"{CHALLENGE}.{self.world.contract.name}")
 
     def record(self) -> RecordState:
         backend = PowerDns(
@@ -121,14 +138,18 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
     folder = tmp_path_factory.mktemp("theirs")
     path, known = folder / "t-theirs.yaml", folder / "known_hosts"
     path.write_text(THEIRS)
-    lab = Lab("theirs", str(path))
+    lab, authority = Lab("theirs", str(path)), Authority(tmp_path_factory.mktemp("acme"))
     lab.clear()
     try:
         assert lab.invoke("lab", "up").returncode == 0
         world = lab.artifact("world", World)
         known.write_text(f"{world.address} {world.origin.host_key}\n")
-        yield Stranger(world, known)
+        authority.start(f"{world.authority.address}:53")
+        trusted = folder / "trusted.pem"
+        trusted.write_text(Path(world.contract.ca or "").read_text() + authority.root)
+        yield Stranger(world, known, authority, trusted)
     finally:
+        authority.end()
         lab.clear()
 
 
@@ -138,6 +159,16 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainHosts]:
     try:
         hosts.raise_hosts(["gateway-1", *(f"model-{n}" for n in range(1, MODELS + 1)), "monitor-1"], tools().host_image)
         yield hosts
+    finally:
+        hosts.sweep()
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    hosts = RoleHosts("mine-images", 74, tmp_path_factory.mktemp("images"))
+    try:
+        hosts.raise_hosts(["model-1"], cpus=0.5, memory="600m")
+        yield registry_on(hosts.hosts[0], hosts.folder)
     finally:
         hosts.sweep()
 
@@ -158,10 +189,11 @@ def mine(
     before: dict[str, State],
     found: RecordState,
     plain: PlainHosts,
+    registry: Registry,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
     path = tmp_path_factory.mktemp("profile") / "t-mine.yaml"
-    path.write_text(stranger.profile(plain.section(MODELS)))
+    path.write_text(stranger.profile(plain.section(MODELS), registry))
     lab = Lab("mine", str(path))
     lab.clear()
     try:
@@ -212,6 +244,28 @@ def test_nothing_of_the_old_side_is_changed_up_to_the_switch(
     now = stranger.record()
     assert (now.kind, now.weights, now.journal) == ("simple", {stranger.world.address: 1}, None)
     assert now == found
+
+
+def test_the_gateway_shows_the_authoritys_certificate_and_the_app_is_the_registrys(
+    mine: Lab, stranger: Stranger, plain: PlainHosts, registry: Registry
+) -> None:
+    with reading(mine.place.folder) as ledger:
+        assert ledger is not None
+        done = [i for i in ledger.intents() if i.action in ("certificate", "deliver")]
+    assert [(i.action, i.outcome) for i in done] == [("certificate", "done"), ("deliver", "done"), ("deliver", "done")]
+    assert stranger.proofs() == (), "the proof is gone again"
+    name, root = stranger.world.contract.name, ssl.create_default_context(cadata=stranger.authority.root)
+    bare = socket.create_connection((plain.addresses["gateway-1"], 443), 10)
+    with root.wrap_socket(bare, server_hostname=name) as shown:
+        assert shown.getpeercert(), "users are shown the authority's, with its chain"
+    (image,) = mine.artifact("build", Images).images
+    first, all_of_them = (Delivered.model_validate_json(i.result or "") for i in done[1:])
+    assert first.references == all_of_them.references == (f"{registry.host}/team/{image.name}@{image.digest}",)
+    assert first.bytes_sent > 0
+    assert len(all_of_them.checks) == MODELS
+    for n in range(1, MODELS + 1):
+        running = plain.on(f"model-{n}", "podman inspect --type=container --format '{{.ImageDigest}}' app")
+        assert running.strip() == image.digest
 
 
 def test_its_users_are_moved_and_nobody_plays_them(

@@ -4,12 +4,12 @@ by digest, pulled by digest on the host."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from registry_host import PASSWORD, registry_on
 from role_hosts import RoleHosts
 
-from inferlift import configure, toolchain
+from inferlift import toolchain
 from inferlift.artifacts import Image
 from inferlift.errors import CheckFailed, Refusal
 from inferlift.images import build, delivery, registry
@@ -17,12 +17,6 @@ from inferlift.images.registry import Registry
 from inferlift.toolchain.images import base_image, podman_env
 
 pytestmark = pytest.mark.lab
-PASSWORD = "planted-registry-word"
-CONFIG = """version: 0.1
-storage: {filesystem: {rootdirectory: /srv/registry}}
-auth: {htpasswd: {realm: r, path: /etc/docker/registry/htpasswd}}
-http: {addr: ":5000", tls: {certificate: /etc/docker/registry/tls.pem, key: /etc/docker/registry/tls.key}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -37,23 +31,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoleHosts]:
 
 @pytest.fixture(scope="module")
 def there(host: RoleHosts) -> Registry:
-    (machine,) = host.hosts
-    ca = configure.ensure_ca(host.folder / "ca", "a registry's test")
-    certificate, key = configure.issue(ca, host.folder / "ca", "registry", ips=(machine.address,))
-    host.on(
-        "model-1",
-        "apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "
-        "docker-registry apache2-utils && mkdir -p /srv/registry && chown docker-registry /srv/registry && "
-        f"htpasswd -Bbc /etc/docker/registry/htpasswd ci {PASSWORD}",
-        timeout_s=300,
-    )
-    for path, target in ((certificate, "tls.pem"), (key, "tls.key")):
-        host.put("model-1", Path(path), f"/etc/docker/registry/{target}")
-    (host.folder / "config.yml").write_text(CONFIG)
-    host.put("model-1", host.folder / "config.yml", "/etc/docker/registry/config.yml")
-    host.on("model-1", "chown docker-registry /etc/docker/registry/* && systemctl restart docker-registry && sleep 1")
-    (host.folder / "password").write_text(PASSWORD)
-    return Registry(f"{machine.address}:5000/team", "ci", f"file:{host.folder / 'password'}", ca=str(ca.cert))
+    return registry_on(host.hosts[0], host.folder)
 
 
 @pytest.fixture(scope="module")
