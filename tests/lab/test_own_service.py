@@ -179,6 +179,11 @@ def before(stranger: Stranger) -> dict[str, State]:
 
 
 @pytest.fixture(scope="module")
+def plain_before(plain: PlainHosts) -> dict[str, State]:
+    return plain.states()
+
+
+@pytest.fixture(scope="module")
 def found(stranger: Stranger) -> RecordState:
     return stranger.record()
 
@@ -189,6 +194,7 @@ def mine(
     before: dict[str, State],
     found: RecordState,
     plain: PlainHosts,
+    plain_before: dict[str, State],
     registry: Registry,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
@@ -293,8 +299,9 @@ def test_its_users_are_moved_and_nobody_plays_them(
 
 
 def test_users_come_back_and_all_of_it_is_as_it_was(
-    mine: Lab, stranger: Stranger, before: dict[str, State], found: RecordState
-) -> None:
+    mine: Lab, stranger: Stranger, before: dict[str, State], found: RecordState, plain: PlainHosts,
+    plain_before: dict[str, State],
+) -> None:  # fmt: skip
     refused = mine.invoke("destroy")
     assert refused.returncode == 2
     assert "DNS points at the fleet" in refused.stderr
@@ -308,6 +315,7 @@ def test_users_come_back_and_all_of_it_is_as_it_was(
         time.sleep(2)
         done = mine.invoke("destroy")
     assert done.returncode == 0, done.stderr[-3000:]
+    assert_same(plain_before, plain.states())
     assert_same(before, stranger.state())
     assert stranger.record() == found
     answered = ssh.run(stranger.world.origin, "systemctl is-active nginx", timeout_s=20)

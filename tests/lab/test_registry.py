@@ -9,7 +9,7 @@ import pytest
 from registry_host import PASSWORD, registry_on
 from role_hosts import RoleHosts
 
-from inferlift import toolchain
+from inferlift import configure, toolchain
 from inferlift.artifacts import Image
 from inferlift.errors import CheckFailed, Refusal
 from inferlift.images import build, delivery, registry
@@ -75,3 +75,11 @@ def test_a_deadline_and_an_unknown_digest_are_told(host: RoleHosts, there: Regis
     reference = f"{there.host}/team/app@{image.digest}"
     with pytest.raises(CheckFailed, match="was not there after"):
         delivery.pull(host.hosts, reference, "localhost/other:x", there, print, deadline_s=0.01)
+
+
+def test_what_was_pulled_is_taken_away_again(host: RoleHosts) -> None:
+    done = configure.apply(
+        host.hosts, "remove.yml", {"inferlift_remove_roles": ["images"]}, {}, host.folder / "work", print
+    )
+    assert done.changed == 1
+    assert host.on("model-1", "podman images --quiet; ls /var/lib/inferlift /etc/inferlift 2>/dev/null || true") == ""
