@@ -655,14 +655,15 @@ def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, 
         "name": "deploy, sizing, load, audit, aws, hosts, switch or watch",
         **_JSON,
         "soak": "with load: instead, 1,000,001 requests counted and ten minutes of soak",
+        "whole": "with aws: instead, all nine stages with 1000 requests, on the tests' stand-ins",
     },
 )
-def bench(c: Context, name: str, json: bool = False, soak: bool = False) -> int:
+def bench(c: Context, name: str, json: bool = False, soak: bool = False, whole: bool = False) -> int:
     """Measure what the project promises, with its peers in the same run."""
 
     from inferlift.development import bench as run
 
-    return run(ROOT, name, as_json=json, soak=soak)
+    return run(ROOT, name, as_json=json, soak=soak, whole=whole)
 
 
 namespace = Collection(

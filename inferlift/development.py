@@ -57,7 +57,7 @@ def test(root: Path, *, unit: bool = False, lab: bool = False, long: bool = Fals
     if both and not expression and check(root):
         return 1
     select = ["-k", expression] if expression else []
-    side_by_side = ["-n", "auto", "--dist", "loadfile"]
+    side_by_side = ["-n", "auto", "--dist", "worksteal"]
     if (unit or both) and (code := _pytest(root, ["-m", "not lab", *side_by_side, "tests/unit", *select])):
         return code
     if lab or both:
@@ -68,7 +68,7 @@ def test(root: Path, *, unit: bool = False, lab: bool = False, long: bool = Fals
 BENCHES = ("deploy", "sizing", "load", "audit", "aws", "hosts", "switch", "watch")
 
 
-def bench(root: Path, name: str, *, as_json: bool = False, soak: bool = False) -> int:
+def bench(root: Path, name: str, *, as_json: bool = False, soak: bool = False, whole: bool = False) -> int:
     """The bench's exit code: 0 where every bound was kept. Each module of inferlift/bench has `run(root, as_json=)`."""
     if name not in BENCHES:
         near = difflib.get_close_matches(name, BENCHES, 1)
@@ -77,7 +77,9 @@ def bench(root: Path, name: str, *, as_json: bool = False, soak: bool = False) -
             why=f"there are: {', '.join(BENCHES)}",
             next_command=f"./invoke bench {near[0] if near else 'deploy'}",
         )
-    module = importlib.import_module(f"inferlift.bench.{name}")
+    if whole and name != "aws":
+        raise DeclarationError("--whole is for the bench of AWS", next_command="./invoke bench aws --whole")
+    module = importlib.import_module(f"inferlift.bench.{name}_chain" if whole else f"inferlift.bench.{name}")
     if soak and name != "load":
         raise DeclarationError("--soak is for the bench of the load test", next_command="./invoke bench load --soak")
     return int(module.run(root, as_json=as_json, **({"soak": True} if soak else {})))

@@ -377,6 +377,7 @@ def _example() -> list[str]:
     return (_TEMPLATES / "origin.yaml").read_text(encoding="utf-8").splitlines()
 
 
+@cache
 def _environment() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),

@@ -78,7 +78,7 @@ def migration_on(
             ctx.ledger.begin(upstream, "k")
             made = _world(folder, name, old, ca) if upstream == "world" else None
             ctx.ledger.finish(upstream, made, Status.DONE, 1.0)
-        ctx.ledger.set_document("service", _service(folder, {"lab": new} if isinstance(new, str) else new))
+        ctx.ledger.set_document("service", service_at(folder, {"lab": new} if isinstance(new, str) else new))
     yield where
 
 
@@ -163,7 +163,8 @@ def _world(folder: Path, name: str, old: str, ca: str | None) -> Artifact:
     )  # fmt: skip
 
 
-def _service(folder: Path, sites: dict[str, str]) -> Artifact:
+def service_at(folder: Path, sites: dict[str, str]) -> Artifact:
+    """A service at sites, each with its gateway and monitor at that address."""
     hosts = [
         _host(folder, f"{role}-{site}", role, address).model_copy(update={"site": site})
         for site, address in sites.items()

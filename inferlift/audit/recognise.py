@@ -25,7 +25,9 @@ def choose(lines: Sequence[str]) -> Format | None:
     best: tuple[float, Format] | None = None
     for candidate in (*(known for known in formats() if not known.only_named), *_told_by(lines)):
         score = 0.0
-        for line in lines:
+        for left, line in zip(range(len(lines), 0, -1), lines, strict=True):
+            if best is not None and score + 2 * left <= best[0]:
+                break  # it cannot become better than the best any more
             found = capture(line, candidate)
             if found is None or wrong(found):
                 continue

@@ -23,7 +23,7 @@ def run(root: Path, *, as_json: bool = False) -> int:
     """Figures: demo_seconds, noop_seconds, noop_ratio (to bare pulumi + ansible), peak_rss_mb, list_seconds."""
     with tempfile.TemporaryDirectory(prefix="inferlift-bench-") as state:
         os.environ["INFERLIFT_STATE"] = state
-        with _memory() as peak:
+        with memory() as peak:
             demo_s = _timed(root, "deploy", "--profile", PROFILE)
         try:
             noop_s = statistics.median(_timed(root, "deploy", "--profile", PROFILE) for _ in range(3))
@@ -86,7 +86,7 @@ def _clear() -> None:
 
 
 @contextmanager
-def _memory() -> Iterator[list[int]]:
+def memory() -> Iterator[list[int]]:
     """The most memory taken from the whole machine while the block ran, in bytes: hosts, engines and client."""
     before, peak, over = _available(), [0], threading.Event()
 

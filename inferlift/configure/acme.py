@@ -28,6 +28,7 @@ CHALLENGE = "_acme-challenge"
 RENEW_BEFORE = timedelta(days=30)  # of the usual 90
 TIMEOUT_S = 30
 WAIT_S = 180.0  # for a challenge to be looked at, or a certificate to be made
+NONCES = 10  # that may be refused one after the other: an authority behind several servers does not share them at once
 BAD_NONCE = "urn:ietf:params:acme:error:badNonce"
 
 
@@ -165,13 +166,13 @@ class _Session:
 
     def post(self, url: str, payload: dict[str, Any] | None, *, raw: bool = False) -> _Answer:
         """Signed; None asks for what is there (POST-as-GET)."""
-        for attempt in (1, 2, 3):
+        for _ in range(NONCES):
             if not self._nonce:
                 self._get(self.directory["newNonce"], method="HEAD")
             try:
                 answer = self._send(url, self._signed(url, payload))
             except _Problem as problem:
-                if problem.kind == BAD_NONCE and attempt < 3:
+                if problem.kind == BAD_NONCE:
                     continue
                 raise problem.told(url) from None
             if not raw:

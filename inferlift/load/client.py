@@ -55,7 +55,7 @@ def run(plan: LoadPlan, say: Say | None = None, stop: threading.Event | None = N
     writer = SampleWriter(plan.samples, head(plan, started))
     work, taken = Worker(plan), Taken(plan, writer)
     thread = threading.Thread(target=work.main, name=f"load-{plan.label}", daemon=True)
-    with heeding() as asked_to_end, _undisturbed():
+    with heeding() as asked_to_end, undisturbed():
         thread.start()
         began = said = time.monotonic()
         try:
@@ -112,21 +112,24 @@ def heeding() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def _undisturbed() -> Iterator[None]:
+def undisturbed() -> Iterator[None]:
     """While the loop runs: rare collections of garbage (a full one takes tens of ms), short turns between threads.
 
     The calling thread is as urgent as the loop's: it holds Python's lock while it writes.
+    What somebody froze before stays frozen: there is no thawing of our part alone.
     """
-    thresholds, interval = gc.get_threshold(), sys.getswitchinterval()
+    thresholds, interval, ours = gc.get_threshold(), sys.getswitchinterval(), gc.get_freeze_count() == 0
     gc.collect()
-    gc.freeze()
+    if ours:
+        gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
     sys.setswitchinterval(0.0005)
     try:
         with urgent():
             yield
     finally:
-        gc.unfreeze()
+        if ours:
+            gc.unfreeze()
         gc.set_threshold(*thresholds)
         sys.setswitchinterval(interval)
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from inferlift.artifacts import Verdict
 from inferlift.load import comparison
@@ -14,6 +15,9 @@ from inferlift.load.comparison import Found
 from inferlift.load.figures import thin
 from inferlift.load.samples import read_samples
 from inferlift.load.selfcheck import Drive
+
+if TYPE_CHECKING:
+    import jinja2
 
 TEMPLATES = Path(__file__).parents[2] / "templates" / "load"
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 252, 56, 34, 24
@@ -37,19 +41,23 @@ class Chart(NamedTuple):
 
 
 def write(path: Path, found: Sequence[Found], decided: Verdict, drive: Drive | None) -> None:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    page = environment.get_template("page.html.j2").render(
+    page = _template().render(
         found=found, decided=decided, drive=drive, charts=_charts(found), width=WIDTH, height=HEIGHT, left=LEFT,
         bottom=BOTTOM, figures=comparison.figures, changes=[(f, comparison.changes(found[0], f)) for f in found[1:]],
         notes=comparison.notes,
     )  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
+
+
+@functools.cache
+def _template() -> jinja2.Template:
+    import jinja2
+
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    ).get_template("page.html.j2")  # fmt: skip
 
 
 def chart(

@@ -33,7 +33,7 @@ class Plan:
 
 def review(plan: Plan, figures: Mapping[str, Figure], seconds: float) -> tuple[Judgement, ...]:
     """Use, then costs. `seconds`: how long was watched; less than a day is said to be no day."""
-    return (_use(plan, figures, seconds), _cost(plan, figures), *_old_bill(plan, figures, seconds))
+    return (_use(plan, figures, seconds), _cost(plan, figures), *old_bill(plan, figures, seconds))
 
 
 def derived(plan: Plan, figures: Mapping[str, Figure]) -> dict[str, Figure]:
@@ -73,6 +73,27 @@ def due(figures: Mapping[str, Figure]) -> tuple[Trigger, ...]:
             why = f"{figure.value:.3g} {figure.unit}, {'below' if below else 'from'} {limit:g}: {row['step']}"
         found.append(Trigger(name=row["name"], verdict=verdict, figure=figure, threshold=limit, why=why))
     return tuple(found)
+
+
+def old_bill(plan: Plan, figures: Mapping[str, Figure], seconds: float) -> tuple[Judgement, ...]:
+    """A month of the new hosts against a month of the old bill; nothing where there is no bill."""
+    bill = plan.bill_monthly
+    if bill is None or bill.value is None:
+        return ()
+    spent = figures.get("cost_so_far") or _figure(None, "?", "no price")
+    name, currency = "cost against the old bill", plan.sizing.currency
+    if spent.value is None:
+        return (Judgement(name=name, verdict="unknown", figure=spent, against=bill, why=f"no data ({spent.source})"),)
+    month = spent.value / max(seconds, 1.0) * HOURS_A_MONTH * 3600
+    figure = Figure(value=month, unit=f"{currency}/month", basis=spent.basis, source=spent.source, at=spent.at)
+    saved = bill.value - month
+    verdict: Held = "too high" if saved < 0 else "as planned"
+    saving = Figure(value=saved, unit=f"{currency}/month", basis=spent.basis, source=f"{bill.source} less {month:.4g}")
+    why = f"{month:.4g} {currency} a month, {bill.value:.4g} before"
+    return (
+        Judgement(name=name, verdict=verdict, figure=figure, against=bill, why=why,
+                  saving_monthly=saving if saved > 0 else None),
+    )  # fmt: skip
 
 
 def _use(plan: Plan, figures: Mapping[str, Figure], seconds: float) -> Judgement:
@@ -125,27 +146,6 @@ def _cost(plan: Plan, figures: Mapping[str, Figure]) -> Judgement:
         if verdict == "too high":
             why += ": fewer requests came than were planned for, and hosts cost the same"
     return Judgement(name="cost of 1000 requests", verdict=verdict, figure=figure, against=planned, why=why)
-
-
-def _old_bill(plan: Plan, figures: Mapping[str, Figure], seconds: float) -> tuple[Judgement, ...]:
-    """A month of the new hosts against a month of the old bill; nothing where there is no bill."""
-    bill = plan.bill_monthly
-    if bill is None or bill.value is None:
-        return ()
-    spent = figures.get("cost_so_far") or _figure(None, "?", "no price")
-    name, currency = "cost against the old bill", plan.sizing.currency
-    if spent.value is None:
-        return (Judgement(name=name, verdict="unknown", figure=spent, against=bill, why=f"no data ({spent.source})"),)
-    month = spent.value / max(seconds, 1.0) * HOURS_A_MONTH * 3600
-    figure = Figure(value=month, unit=f"{currency}/month", basis=spent.basis, source=spent.source, at=spent.at)
-    saved = bill.value - month
-    verdict: Held = "too high" if saved < 0 else "as planned"
-    saving = Figure(value=saved, unit=f"{currency}/month", basis=spent.basis, source=f"{bill.source} less {month:.4g}")
-    why = f"{month:.4g} {currency} a month, {bill.value:.4g} before"
-    return (
-        Judgement(name=name, verdict=verdict, figure=figure, against=bill, why=why,
-                  saving_monthly=saving if saved > 0 else None),
-    )  # fmt: skip
 
 
 def _per_1000(figures: Mapping[str, Figure]) -> float | None:

@@ -7,7 +7,7 @@ import ssl
 from typing import Any
 
 from requests.adapters import HTTPAdapter
-from urllib3 import HTTPSConnectionPool, PoolManager
+from urllib3 import HTTPResponse, HTTPSConnectionPool, PoolManager
 from urllib3.connection import HTTPSConnection
 from urllib3.exceptions import NewConnectionError
 
@@ -43,6 +43,15 @@ class Through(HTTPAdapter):
                     if why is None:
                         raise
                     raise NewConnectionError(self, f"{host.name} is not reached over SSH: {why}") from error
+
+            def getresponse(self) -> HTTPResponse:  # type: ignore[override]  # as urllib3 itself has it
+                # An answer that lasts until its connection ends is read after http.client has closed this: until then
+                # ssh is needed, and ends by itself with the socket.
+                carried, self._over_ssh = self._over_ssh, None
+                try:
+                    return super().getresponse()
+                finally:
+                    self._over_ssh = carried
 
             def close(self) -> None:
                 super().close()

@@ -6,6 +6,7 @@ from typing import Any
 
 from inferlift import secret
 from inferlift.artifacts import World
+from inferlift.errors import Retryable
 from inferlift.stages.base import Context
 
 
@@ -38,6 +39,17 @@ def users_resolver(ctx: Context, world: World) -> str | None:
     if dns is None:
         return world.resolver.address
     return dns.resolver
+
+
+def answered(ctx: Context, world: World, name: str) -> str:
+    """The address that the resolver gives now for a name. Raises Retryable where it gives none."""
+    from inferlift.dns import answers
+
+    resolver = servers(ctx, world)[1]
+    found, _ = answers.resolver_answers(resolver, name)
+    if not found:
+        raise Retryable(f"the resolver {resolver} has no address for {name}")
+    return found[0]
 
 
 def net(ctx: Context, world: World, backend: Any) -> Any:

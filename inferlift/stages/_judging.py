@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from inferlift import ssh
-from inferlift.artifacts import Figure, Gate, LoadRun, Service, World
+from inferlift.artifacts import Check, Figure, Gate, LoadRun, Service, World
+from inferlift.errors import Retryable
 from inferlift.ledger import now
 from inferlift.stages import _answers, _fleet, _old_side, _users
 from inferlift.stages._common import protocol, quality_cases, questions
@@ -22,10 +23,11 @@ SURE = 0.01  # a quality sample fails when one as bad is rarer than this on a si
 
 
 class Judge:
-    """`judge(weight)` is one look. What is looked at since when: the window begins as the weight was set."""
+    """`judge(weight)` is one look at a site. What is looked at since when: the window begins as the weight was set."""
 
-    def __init__(self, ctx: Context, world: World, service: Service) -> None:
+    def __init__(self, ctx: Context, world: World, service: Service, region: str | None = None) -> None:
         self.ctx, self.world, self.service = ctx, world, service
+        self.region = region  # the name that this region's users are sent to, of several; None: the users' own
         self._weight: int | None = None
         self._since = self._ended = time.time()
         self._right = self._asked = 0  # of the quality samples so far: the same replicas answer at every weight
@@ -103,26 +105,33 @@ class Judge:
         return (sampled(wanted, self._right, self._asked),)
 
     def _by_name(self, began: datetime) -> Gate:
-        """What users saw; where none of ours are sent, a client that resolves the name as they do, three times."""
+        """What users saw; where none of ours are sent, a client that resolves the name as they do, three times.
+
+        Of several regions each is asked by the name that its own users are sent to: this machine is in one of them.
+        """
         from inferlift.dns.gating import error_gate
-        from inferlift.load import probe
-        from inferlift.load.target import from_contract
 
         lab = self.ctx.profile.raised
         if lab is not None and lab.users:
             return _users.gate(self.ctx, "switch", began)
-        target = from_contract(
-            self.world.contract,
-            address=None,
-            resolver=_answers.users_resolver(self.ctx, self.world),
-            timeout_s=CLIENT_S,
-        )
-        seen = [probe.once(target, timeout_s=CLIENT_S, protocol=protocol(self.ctx)) for _ in range(CLIENTS)]
-        bad = [c.detail for c in seen if not c.ok]
+        bad = [c.detail for c in (self._client() for _ in range(CLIENTS)) if not c.ok]
         return error_gate(
             "client by name", len(bad), CLIENTS, target=0.0, minimum=CLIENTS, source="a client by name",
             detail="; ".join(bad[:1]),
         )  # fmt: skip
+
+    def _client(self) -> Check:
+        from inferlift.load import probe
+        from inferlift.load.target import from_contract
+
+        address, resolver = None, _answers.users_resolver(self.ctx, self.world)
+        if self.region is not None:
+            try:
+                address = _answers.answered(self.ctx, self.world, self.region)
+            except Retryable as error:
+                return Check(name="completion", ok=False, detail=str(error))
+        target = from_contract(self.world.contract, address=address, resolver=resolver, timeout_s=CLIENT_S)
+        return probe.once(target, timeout_s=CLIENT_S, protocol=protocol(self.ctx))
 
     def _metrics(self) -> tuple[Gate, ...]:
         from inferlift.dns.fleet_gates import fleet_gates

@@ -283,7 +283,7 @@ class SwitchStage(Stage):
         def one(name: str, part: Service) -> Switch:
             return Switch(
                 backend=backend, name=name, old=world.address, new=part.endpoint.address, plan=ctx.profile.switch,
-                ttl_before=world.ttl_s, gates=self._gates(ctx, world, part), clock=time.time, sleep=time.sleep,
+                ttl_before=world.ttl_s, gates=self._gates(ctx, world, part, name), clock=time.time, sleep=time.sleep,
                 on_intent=ctx.intent, say=ctx.say, authority=authority, resolver=resolver,
                 on_step=lambda step: _keep_step(ctx, step), approved=lambda weight: _approved(ctx, attempt, weight),
                 net=_answers.net(ctx, world, backend),
@@ -291,11 +291,11 @@ class SwitchStage(Stage):
 
         return _edge.switch(ctx, world, backend, one) if _edge.legs(ctx, world) else one(world.contract.name, service)
 
-    def _gates(self, ctx: Context, world: World, service: Service) -> Callable[[int], Any]:
+    def _gates(self, ctx: Context, world: World, service: Service, name: str) -> Callable[[int], Any]:
         """Both sides: pinned requests to the new one, what users see, its metrics, the old side's log."""
         from inferlift.stages._judging import Judge
 
-        return Judge(ctx, world, service)
+        return Judge(ctx, world, service, name if name != world.contract.name else None)
 
     def _parity(self, ctx: Context, world: World) -> tuple[ParityCase, ...]:
         from inferlift.load.parity import parity, parse_recorded

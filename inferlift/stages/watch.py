@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from inferlift.artifacts import Artifact, Check, Cutover, Evidence, Scaled, Sizing, Watch, World
+from inferlift.artifacts import Artifact, Check, Cutover, Evidence, Scaled, Service, Sizing, Watch, World
 from inferlift.errors import CheckFailed, Held, InferliftError, Retryable
 from inferlift.stages import _edge, _fleet, _guarding, _users
 from inferlift.stages._plan import declared_bill, planned
@@ -69,10 +70,17 @@ class WatchStage(Stage):
         return watched
 
     def verify(self, ctx: Context, artifact: Artifact) -> list[Check]:
-        """The history it was judged from is still being written: every target answers its scrape."""
-        from inferlift.observe import up
+        """The history it was judged from is still being written: every target answers its scrape, at every site."""
+        from inferlift.observe import Prometheus, up
 
-        return up(self._client(ctx))
+        parts = _edge.sites(_fleet.current(ctx))
+        found = [(part.endpoint.site, up(Prometheus.of(part))) for part in parts]
+        several = len(parts) > 1
+        return [
+            c.model_copy(update={"name": f"{site}: {c.name}"}) if several else c
+            for site, checks in found
+            for c in checks
+        ]
 
     def summary(self, artifact: Artifact) -> str:
         assert isinstance(artifact, Watch)  # noqa: S101
@@ -86,33 +94,56 @@ class WatchStage(Stage):
             next_command=f"./invoke scale --profile {ctx.profile.name}",
         )
 
-    def _client(self, ctx: Context) -> Any:
-        from inferlift.observe import Prometheus
-
-        return Prometheus.of(_edge.sites(_fleet.current(ctx))[0])
-
     def _judge(self, ctx: Context, window: Window, drift: tuple[Check, ...]) -> Watch:
-        from inferlift.observe import Plan, judge
+        """Each site by its own monitor's history: one that fails is not made up for by another.
+
+        Raises Held where a monitor does not answer, unless another site has failed: that decides.
+        """
+        from inferlift.observe import joined, unasked
+
+        plan, parts = self._plan(ctx), _edge.sites(_fleet.current(ctx))
+        several = len(parts) > 1
+        found: dict[str, Watch] = {}
+        silent: dict[str, str] = {}
+        for part in parts:
+            site = part.endpoint.site
+            held_against = replace(plan, bill_monthly=None) if several else plan  # the old bill was for all of it
+            try:
+                found[site] = self._judge_site(ctx, window, part, held_against)
+            except Retryable as error:
+                silent[site] = f"{error.what}: {error.why}"
+        failed = next((w for w in found.values() if w.verdict == "fail"), None)
+        if silent and failed is None:  # no data never passes, and is no failure of the service
+            raise Held(
+                "the watch cannot be judged" + (f" at {', '.join(silent)}" if several else ""),
+                why="; ".join(silent.values()),
+                next_command=f"mend the monitor (./invoke scale --profile {ctx.profile.name}), then ./invoke watch",
+            )
+        if failed is not None:
+            found |= {site: unasked(failed, why) for site, why in silent.items()}
+        watched = joined(found, plan) if several else next(iter(found.values()))
+        return watched.model_copy(update={"drift": drift})
+
+    def _plan(self, ctx: Context) -> Any:
+        """What the whole fleet is held against; the replicas are those of a site."""
+        from inferlift.observe import Plan
 
         scaled, evidence = ctx.need("scale", Scaled), ctx.optional("audit", Evidence)
-        service = _edge.sites(_fleet.current(ctx))[0]
-        plan = Plan(
-            profile=ctx.profile, sizing=scaled.sizing, replicas=service.replicas,
+        return Plan(
+            profile=ctx.profile, sizing=scaled.sizing, replicas=0,
             bill_monthly=evidence.bill_monthly if evidence and evidence.bill_monthly else declared_bill(ctx.profile),
         )  # fmt: skip
-        try:
-            watched = judge(
-                self._client(ctx), ctx.profile, window.start, window.end, cost_per_hour=scaled.sizing.cost_per_hour,
-                gpu=any(h.gpu for h in service.fleet.by_role("model")), plan=plan,
-                replan=lambda peak: _for_peak(ctx, evidence, scaled.sizing, peak),
-            )  # fmt: skip
-        except Retryable as error:  # no data never passes, and is no failure of the service
-            raise Held(
-                "the watch cannot be judged",
-                why=f"{error.what}: {error.why}",
-                next_command=f"mend the monitor (./invoke scale --profile {ctx.profile.name}), then ./invoke watch",
-            ) from None
-        return watched.model_copy(update={"drift": drift})
+
+    def _judge_site(self, ctx: Context, window: Window, service: Service, plan: Any) -> Watch:
+        """Raises Retryable where its monitor does not answer."""
+        from inferlift.observe import Prometheus, judge
+
+        evidence, sizing = ctx.optional("audit", Evidence), plan.sizing
+        return judge(
+            Prometheus.of(service), ctx.profile, window.start, window.end, cost_per_hour=sizing.cost_per_hour,
+            gpu=any(h.gpu for h in service.fleet.by_role("model")), plan=replace(plan, replicas=service.replicas),
+            replan=lambda peak: _for_peak(ctx, evidence, sizing, peak),
+        )  # fmt: skip
 
 
 def _for_peak(ctx: Context, evidence: Evidence | None, now: Sizing, peak_rps: float) -> Sizing | None:

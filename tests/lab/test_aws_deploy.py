@@ -8,21 +8,14 @@ prove is in tests/standin_aws/__init__.py.
 from __future__ import annotations
 
 import json
-import os
-import re
 import shlex
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import Lab
+from conftest import Lab, approved, migration_of
 
 from inferlift import process, ssh
 from inferlift.artifacts import Cutover, Host, Scaled, Service, Watch
@@ -32,76 +25,25 @@ from inferlift.observe import Prometheus
 from inferlift.profile import ROOT
 from inferlift.provision.aws import listing
 from inferlift.provision.aws.session import Session
+from tests.standin_aws import account as standin
 from tests.standin_aws.cloud import AMI
 
 pytestmark = pytest.mark.lab
-PROFILE = """
-name: t-aws
-extends: demo-aws
-targets:
-  acceptance_deadline_s: 240    # client and hosts share two cores here
-watch:
-  seconds: 16
-aws:
-  user_ranges: ["0.0.0.0/0"]
-  admin_ranges: [10.243.0.0/16]
-  cidr: 10.243.0.0/16           # one network for everything, as the stand-in boots hosts
-"""
-REGION = "eu-central-1"
+REGION, NETWORK = "eu-central-1", "10.243.0.0/16"
 
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """The stand-in as a process of its own; its environment."""
-    folder = tmp_path_factory.mktemp("bin")
-    argv = [sys.executable, "-m", "tests.standin_aws.serve", "t-aws-deploy", "10.243.0.0/16", str(folder)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    server = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=env)
-    try:
-        assert server.stdout is not None
-        told: dict[str, Any] = json.loads(server.stdout.readline())
-        yield {**told["environment"], "PATH": f"{told['path']}{os.pathsep}{os.environ['PATH']}"}
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(timeout=120)
-
-
-@contextmanager
-def migration_of(name: str, profile: str, account: dict[str, str]) -> Iterator[Lab]:
-    made = Lab(name, profile)
-    made.env |= account
-    with pytest.MonkeyPatch.context() as patch:
-        for key, value in account.items():
-            patch.setenv(key, value)
-        made.clear()
-        try:
-            yield made
-        finally:
-            made.clear()
+    with standin.account("t-aws-deploy", {REGION: NETWORK}, tmp_path_factory.mktemp("bin")) as env:
+        yield env
 
 
 @pytest.fixture(scope="module")
 def lab(account: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     profile = tmp_path_factory.mktemp("profile") / "t-aws.yaml"
-    profile.write_text(PROFILE)
+    profile.write_text(standin.declared("t-aws", NETWORK))
     with migration_of("aws", str(profile), account) as made:
         yield made
-
-
-def approved(lab: Lab, *more: str) -> None:
-    """Deploy, giving each plan's hash when it is asked for, and a reason for a verdict that is no go."""
-    given: list[str] = []
-    for _ in range(4):
-        done = lab.invoke("deploy", *given, *more)
-        if done.returncode == 0:
-            return
-        if "the verdict is" in done.stderr:
-            assert lab.invoke("approve", "--reason", "it is a test").returncode == 0
-            continue
-        asked = re.search(r"--plan ([0-9a-f]{12})|as things stand \(([0-9a-f]{12})\)", done.stderr + done.stdout)
-        assert asked is not None, done.stderr
-        given = ["--plan", asked[1] or asked[2]]
-    raise AssertionError("it asks for an approval again and again")
 
 
 def test_the_account_is_asked_first(lab: Lab) -> None:
@@ -187,12 +129,7 @@ def test_back_and_gone(lab: Lab) -> None:
     assert refused.returncode == 2
     assert "DNS points at the fleet" in refused.stderr
     assert lab.invoke("rollback").returncode == 0
-    done = lab.invoke("destroy")
-    for _ in range(20):  # users with a kept connection may have been there a moment ago
-        if not (done.returncode == 2 and "saw" in done.stderr):
-            break
-        done = lab.invoke("destroy")
-    assert done.returncode == 0
+    done = lab.destroyed()
     assert "nothing is left" in done.stdout + done.stderr
     assert "kept, since it holds data: registry images" in done.stderr
     ec2 = Session().client("ec2", REGION)

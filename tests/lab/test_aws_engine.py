@@ -190,6 +190,12 @@ def test_again_in_place_anew_and_behind_its_back(account: Account) -> None:
     provision.power_on(victim, account.tools)
     assert all(c.ok for c in provision.verify_fleet(first, account.folder, account.tools))
 
+    # one that somebody stopped is booted again, and is the same
+    provision.power_off(victim, account.tools)
+    assert account.up(desired).generation == first.generation
+    assert f"booting {victim.name}, which was stopped" in account.said
+    assert account.changed() == []
+
     # in place: the expiry is lifted, and AWS says so
     assert set(reading.expiring(desired.label, account.folder)) == {
         naming.named(desired.label, n) for n in ("gateway-1", "model-1", "monitor-1")

@@ -40,9 +40,9 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     toolchain.ensure(["debian-packages", "host-image", "base-image", "wheels", "pulumi"], print)
     place = Path(tempfile.mkdtemp(prefix="il-aws-"))
-    hosts = Hosts(NAME, NETWORK, toolchain.host_image(), toolchain.podman_env())
+    hosts = Hosts(NAME, {"eu-central-1": NETWORK}, toolchain.host_image(), toolchain.podman_env())
     try:
-        with standin.cloud(hosts, hosts.addresses()) as cloud:
+        with standin.cloud(hosts) as cloud:
             for key, value in {**standin.ENVIRONMENT, "AWS_ENDPOINT_URL": cloud.url}.items():
                 monkeypatch.setenv(key, value)
             path = provider.install(place / "bin").parent

@@ -7,21 +7,16 @@ authority, proved at that name server; its app from a registry, by digest.
 
 from __future__ import annotations
 
-import json
 import shutil
 import socket
 import ssl
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from acme_authority import Authority
-from conftest import Lab, approved, tools
+from conftest import Lab, approved, tools, users
 from plain_hosts import PlainHosts, State, assert_same, state
 from registry_host import registry_on
 from role_hosts import RoleHosts
@@ -100,24 +95,6 @@ class Stranger:
             guard_api=lab.guard_api,
         )  # fmt: skip
         return told + hosts
-
-    @contextmanager
-    def users(self, out: Path) -> Iterator[None]:
-        """The service's own users, who know nothing of a migration."""
-        c, config = self.world.contract, out.with_suffix(".json")
-        config.write_text(
-            json.dumps(
-                {"name": c.name, "resolver": self.world.resolver.address, "ca": str(self.trusted),
-                 "key_header": c.key_header, "key": c.key, "route": c.routes[0].path,
-                 "rate": 2, "max_tokens": 4, "out": str(out), "limit_s": 1800}
-            )
-        )  # fmt: skip
-        child = subprocess.Popen([sys.executable, "-m", "inferlift.load.users", str(config)], cwd=ROOT)
-        try:
-            yield
-        finally:
-            child.terminate()
-            child.wait(timeout=30)
 
     def state(self) -> dict[str, State]:
         return {"origin": state(self.world.origin)}
@@ -277,7 +254,7 @@ def test_the_gateway_shows_the_authoritys_certificate_and_the_app_is_the_registr
 def test_its_users_are_moved_and_nobody_plays_them(
     mine: Lab, stranger: Stranger, before: dict[str, State], tmp_path: Path
 ) -> None:
-    with stranger.users(tmp_path / "users.jsonl"):
+    with users(mine.artifact("world", World), stranger.world.resolver.address, tmp_path / "users.jsonl"):
         approved(mine)
     assert set(mine.statuses().values()) == {"done"}
     cutover = mine.artifact("switch", Cutover)
@@ -308,13 +285,7 @@ def test_users_come_back_and_all_of_it_is_as_it_was(
     assert mine.invoke("lab", "down").returncode == 2
     assert mine.invoke("rollback").returncode == 0
     assert stranger.record().weights == {stranger.world.address: 100}
-    done = mine.invoke("destroy")
-    for _ in range(20):
-        if not (done.returncode == 2 and "saw" in done.stderr):
-            break
-        time.sleep(2)
-        done = mine.invoke("destroy")
-    assert done.returncode == 0, done.stderr[-3000:]
+    mine.destroyed()
     assert_same(plain_before, plain.states())
     assert_same(before, stranger.state())
     assert stranger.record() == found

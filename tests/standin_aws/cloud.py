@@ -22,9 +22,12 @@ from moto.ec2.models.instances import InstanceBackend
 from moto.ec2.responses import EC2Response
 from moto.iam.aws_managed_policies import aws_managed_policies_data
 from moto.iam.models import AWSManagedPolicy, IAMBackend
+from moto.route53.models import Route53Backend
 from moto.server import ThreadedMotoServer
 from moto.servicequotas.models import ServiceQuotasBackend
 from moto.ssm.models import Parameter, SimpleSystemManagerBackend
+
+from tests.standin_aws import names
 
 ACCOUNT = "123456789012"
 ENVIRONMENT = {
@@ -59,7 +62,6 @@ class Cloud:
     asked: list[tuple[str, str]] = field(default_factory=list)  # (operation, zone) of capacity requests
     consoles: dict[str, str] = field(default_factory=dict)  # instance -> host key
     hosts: Any = None  # tests.standin_aws.hosts.Hosts, or None
-    addresses: Iterator[str] | None = None  # what fixed addresses are handed out
 
     def fault(self, operation: str, zone: str) -> None:
         self.asked.append((operation, zone))
@@ -73,10 +75,10 @@ _NUMBERS = itertools.count(1)
 
 
 @contextmanager
-def cloud(hosts: Any = None, addresses: Iterator[str] | None = None) -> Iterator[Cloud]:
+def cloud(hosts: Any = None) -> Iterator[Cloud]:
     """A fresh cloud behind a URL of this machine, with moto's gaps filled; everything is put back afterwards."""
     global _CLOUD
-    made = _CLOUD = Cloud(hosts=hosts, addresses=addresses)
+    made = _CLOUD = Cloud(hosts=hosts)
     undo = [
         _replace(EC2Response, "create_capacity_reservation", _create_reservation),
         _replace(EC2Response, "describe_capacity_reservations", _describe_reservations),
@@ -94,6 +96,7 @@ def cloud(hosts: Any = None, addresses: Iterator[str] | None = None) -> Iterator
         _wrap(InstanceBackend, "stop_instances", _stop),
         _wrap(InstanceBackend, "start_instances", _start),
         _wrap(ElasticAddress, "__init__", _address),
+        _replace(Route53Backend, "change_resource_record_sets", names.change),
     ]
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -266,12 +269,12 @@ def _start(original: Callable[..., Any], self: Any, instance_ids: list[str]) -> 
     return original(self, instance_ids)
 
 
-def _address(original: Callable[..., Any], self: Any, *rest: Any, **more: Any) -> None:
-    original(self, *rest, **more)
-    if _CLOUD.addresses is not None:
-        self.public_ip = next(_CLOUD.addresses)
+def _address(original: Callable[..., Any], self: Any, backend: Any, *rest: Any, **more: Any) -> None:
+    original(self, backend, *rest, **more)
+    if _CLOUD.hosts is not None:
+        self.public_ip = _CLOUD.hosts.address(backend.region_name)
         tags = more.get("tags") or {}
-        if "front-address" in str(tags.get("inferlift:resource", "")) and _CLOUD.hosts is not None:
+        if "front-address" in str(tags.get("inferlift:resource", "")):
             _CLOUD.hosts.front(self.public_ip)
 
 

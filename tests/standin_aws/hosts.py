@@ -1,4 +1,4 @@
-"""Stand-in: a lab host for each instance, at the address that moto gave it, on one podman network a VPC.
+"""Stand-in: a lab host for each instance, at the address that moto gave it, on one podman network a region.
 
 The host takes its key and its name from the instance's user data, as cloud-init would. Fixed addresses of the front
 are further addresses of the gateway's own: that a load balancer forwards is not shown.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -26,22 +25,25 @@ SIZES = {"gateway": ("1", 4096), "model": ("0.7", 4096), "monitor": ("0.5", 4096
 
 
 class Hosts:
-    """Containers of one test, by label. `network`: a /16 that everything lies in."""
+    """Containers of one test, by label. `networks`: region -> a /16 that everything in it lies in."""
 
-    def __init__(self, name: str, network: str, image: str, env: dict[str, str]) -> None:
-        self.name, self.network, self.image = name, ipaddress.IPv4Network(network), image
+    def __init__(self, name: str, networks: Mapping[str, str], image: str, env: dict[str, str]) -> None:
+        self.name, self.image = name, image
+        self.networks = {region: ipaddress.IPv4Network(network) for region, network in networks.items()}
         self._env = {**process.unmarked(), **env}
         self._fronts: list[str] = []
+        # fixed addresses come from the last /24
+        self._fixed = {r: iter(list(n.subnets(new_prefix=24))[-1].hosts()) for r, n in self.networks.items()}
         self.sweep()
-        self._podman(
-            "network", "create", "--disable-dns", "--label", f"{LABEL}={name}", "--subnet", network,
-            "--gateway", str(self.network[1]), name,
-        )  # fmt: skip
+        for region, network in self.networks.items():
+            self._podman(
+                "network", "create", "--disable-dns", "--label", f"{LABEL}={name}", "--subnet", str(network),
+                "--gateway", str(network[1]), f"{name}-{region}",
+            )  # fmt: skip
 
-    def addresses(self) -> Iterator[str]:
-        """Fixed addresses, from the last /24 of the network."""
-        last = list(self.network.subnets(new_prefix=24))[-1]
-        return (str(last[n]) for n in itertools.count(10))
+    def address(self, region: str) -> str:
+        """The next fixed address there."""
+        return str(next(self._fixed[region]))
 
     def boot(self, instance: Any) -> str:
         """The instance's host; returns its public host key."""
@@ -51,34 +53,34 @@ class Hosts:
         key = config["users"][0]["ssh_authorized_keys"][0]
         cpus, mib = SIZES[role]
         rights = ["--privileged"] if role == "model" else ["--cap-add", "NET_ADMIN"]
-        name = self._container(instance.id)
+        name, region = self._container(instance.id), self._region(instance.private_ip)
         self._podman(
             "run", "--detach", "--name", name, "--hostname", config["hostname"], "--label", f"{LABEL}={self.name}",
             "--label", f"role={role}", "--runtime", "runc", "--ulimit", "nofile=20000:20000",
             "--ulimit", "nproc=20000:20000", *rights, "--systemd=always", "--cpus", cpus, "--memory", f"{mib}m",
-            "--network", self.name, "--ip", instance.private_ip,
+            "--network", f"{self.name}-{region}", "--ip", instance.private_ip, "--label", f"region={region}",
             # as the lab's own: a restarted host must not wait for its neighbours to forget its old one
             "--mac-address", subnets.mac(ipaddress.IPv4Address(instance.private_ip)),
             "--pull", "never", self.image, "/sbin/init",
         )  # fmt: skip
-        bridge.pin(self.network)
+        bridge.pin(self.networks[region])
         host_key = self._ready(name, key)
-        if role == "gateway":
-            for address in self._fronts:
-                self._add_address(name, address)
+        for address in self._fronts:
+            self._lead(address)
         return host_key
 
     def front(self, address: str) -> None:
         """A fixed address of the front: gateways that run answer at it, and those that come."""
         self._fronts.append(address)
-        for name in self._names("--filter", "label=role=gateway"):
-            self._add_address(name, address)
+        self._lead(address)
 
     def stop(self, instance: str) -> None:
         self._try("kill", self._container(instance))
 
     def start(self, instance: str) -> None:
         self._podman("start", self._container(instance))
+        for address in self._fronts:
+            self._lead(address)
 
     def remove(self, instance: str) -> None:
         self._try("rm", "--force", "--time", "0", self._container(instance))
@@ -87,8 +89,9 @@ class Hosts:
         """Everything with this label, whoever left it."""
         for name in self._names("--all"):
             self._try("rm", "--force", "--time", "0", name)
-        if self.name in self._podman("network", "ls", "--format", "{{.Name}}").split():
-            self._podman("network", "rm", self.name)
+        ours = ("network", "ls", "--filter", f"label={LABEL}={self.name}", "--format", "{{.Name}}")
+        for network in self._podman(*ours).split():
+            self._podman("network", "rm", network)
 
     # --- helpers -------------------------------------------------------------------------------------------------
 
@@ -105,8 +108,13 @@ class Hosts:
                 raise RuntimeError(f"{name} does not boot: {(done.stderr or done.stdout)[-300:]}")
             time.sleep(0.2)
 
-    def _add_address(self, name: str, address: str) -> None:
-        self._try("exec", name, "ip", "addr", "add", f"{address}/32", "dev", "eth0")
+    def _lead(self, address: str) -> None:
+        here = f"label=region={self._region(address)}"
+        for name in self._names("--filter", "label=role=gateway", "--filter", here):
+            self._try("exec", name, "ip", "addr", "add", f"{address}/32", "dev", "eth0")
+
+    def _region(self, address: str) -> str:
+        return next(r for r, n in self.networks.items() if ipaddress.ip_address(address) in n)
 
     def _container(self, instance: str) -> str:
         return f"{self.name}-{instance}"

@@ -103,6 +103,12 @@ def test_arguments_folder_and_exit_code_pass_through(clone: Clone, tmp_path: Pat
     assert out == f"{clone.folder}|{tmp_path}|-m inferlift deploy --reason two words \n"
 
 
+def test_what_is_compiled_is_kept_even_where_the_image_forbids_it(clone: Clone) -> None:
+    clone.run()
+    (clone.folder / ".venv/bin/python").write_text('#!/bin/sh\necho "${PYTHONDONTWRITEBYTECODE-unset}"\n')
+    assert clone.run(PYTHONDONTWRITEBYTECODE="1") == (0, "unset\n", "")
+
+
 def test_a_link_to_the_launcher_finds_its_folder(clone: Clone, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(clone.folder / "invoke")
     done = subprocess.run([tmp_path / "link"], cwd=tmp_path, env=clone.env, capture_output=True, text=True, timeout=20)

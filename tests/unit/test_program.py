@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from inferlift.profile import ROOT
+from tests.unit.command_line import typed
 
 
 def invoke(*words: str) -> subprocess.CompletedProcess[str]:
@@ -36,12 +37,18 @@ def invoke(*words: str) -> subprocess.CompletedProcess[str]:
     ],
 )
 def test_a_wrong_command_line_is_exit_2_and_says_what_can_be_typed(words: list[str], said: str) -> None:
-    done = invoke(*words)
+    done = typed(*words)
     assert done.returncode == 2
     assert done.stdout == ""
     assert said in done.stderr
     assert "next: " in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_process_ends_with_the_exit_code_and_says_why() -> None:
+    done = invoke("deploy", "--profile", "dmeo")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "did you mean 'demo'?" in done.stderr
 
 
 def test_help_after_the_name_asks_for_no_arguments_and_explains_each_option() -> None:
@@ -89,6 +96,6 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
 
 
 def test_a_secret_given_as_it_is_is_not_repeated() -> None:
-    done = invoke("load", "--url", "http://127.0.0.1:9/x", "--key", "sk-planted-4711")
+    done = typed("load", "--url", "http://127.0.0.1:9/x", "--key", "sk-planted-4711")
     assert done.returncode == 2
     assert "sk-planted" not in done.stdout + done.stderr

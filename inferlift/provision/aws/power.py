@@ -12,6 +12,7 @@ from typing import Any
 
 from inferlift.artifacts import Host
 from inferlift.errors import CheckFailed, Refusal
+from inferlift.provision.aws import listing, naming
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.session import Session, calling
 
@@ -39,17 +40,38 @@ def on(
     Raises NoCapacity when AWS has no room for it now, CheckFailed when it does not run within `limit_s`.
     """
     ec2, place = _ec2(host, session)
+    _boot(ec2, str(host.container), host.name, place, limit_s, sleep)
+
+
+def boot_stopped(
+    label: str,
+    region: str,
+    session: Session,
+    say: Callable[[str], None],
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Hosts of the fleet that somebody stopped run again: their groups leave them as they are (hosts.SUSPENDED), and so
+    does the engine. Raises as `on`."""
+    for one in listing.instances(label, region, session):
+        if one["State"]["Name"] in ("stopping", "stopped"):
+            name = str(listing.tags_of(one.get("Tags")).get(naming.NAME, one["InstanceId"]))
+            say(f"booting {name}, which was stopped")
+            _boot(session.client("ec2", region), one["InstanceId"], name, region, 600, sleep)
+
+
+def _boot(ec2: Any, instance: str, name: str, place: str, limit_s: float, sleep: Callable[[float], None]) -> None:
     deadline = time.monotonic() + limit_s
     while True:
-        with calling(f"power on {host.name}", place):
-            row = ec2.describe_instances(InstanceIds=[host.container])["Reservations"][0]["Instances"][0]
+        with calling(f"power on {name}", place):
+            row = ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]
             state = row["State"]["Name"]
             if state == "running":
                 return
             if state == "stopped":
-                ec2.start_instances(InstanceIds=[host.container])
+                ec2.start_instances(InstanceIds=[instance])
         if state in ("terminated", "shutting-down") or time.monotonic() > deadline:
-            raise CheckFailed(f"{host.name} does not run again", why=f"its instance is {state}")
+            raise CheckFailed(f"{name} does not run again", why=f"its instance is {state}")
         sleep(2)
 
 

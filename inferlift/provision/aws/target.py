@@ -14,7 +14,7 @@ from inferlift.artifacts import Fleet
 from inferlift.artifacts.fleet import AwsPlan, DesiredFleet
 from inferlift.errors import CheckFailed, InferliftError, Refusal, Uncertain
 from inferlift.provision import settling
-from inferlift.provision.aws import capacity, listing, naming, notes, reading, removal
+from inferlift.provision.aws import capacity, listing, naming, notes, power, reading, removal
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.listing import Thing
 from inferlift.provision.aws.reading import tag
@@ -61,6 +61,8 @@ def apply(
         except CheckFailed:
             _take_back_failed(engine, settled.label, workdir, session, say)
             raise
+        for region in sorted({site.region for site in planning.of(settled).sites}):
+            power.boot_stopped(settled.label, region, session, say)
     finally:
         for region, reservations in held.items():
             capacity.release(session, region, reservations)

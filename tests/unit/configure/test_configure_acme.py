@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -41,3 +42,27 @@ def test_an_authority_that_comes_to_no_end_is_asked_at_its_pace_and_given_up(tol
         acme._until(session, "https://ca.test/order/1", ("valid",), slept.append, 20.0)
     assert set(slept) == {pause}
     assert 20.0 <= sum(slept) < 20.0 + pause
+
+
+@pytest.mark.parametrize(("refused", "answered"), [(0, True), (acme.NONCES - 1, True), (acme.NONCES, False)])
+def test_a_refused_nonce_is_replaced_a_bounded_number_of_times(
+    monkeypatch: pytest.MonkeyPatch, refused: int, answered: bool
+) -> None:
+    sent: list[str] = []
+
+    def send(session: Any, url: str, body: bytes | None) -> acme._Answer:
+        sent.append(url)
+        if len(sent) <= refused:
+            raise acme._Problem(400, json.dumps({"type": acme.BAD_NONCE}).encode())
+        return acme._Answer("{}", "", None)
+
+    monkeypatch.setattr(acme._Session, "_send", send)
+    monkeypatch.setattr(acme._Session, "_signed", lambda session, url, payload: b"")
+    session = object.__new__(acme._Session)
+    session._nonce = "one"
+    if answered:
+        assert session.post("https://ca.test/order", None).body == {}
+    else:
+        with pytest.raises(CheckFailed, match="takes no nonce"):
+            session.post("https://ca.test/order", None)
+    assert len(sent) == min(refused + 1, acme.NONCES)

@@ -16,7 +16,7 @@ BASE: dict[str, object] = {"gateway_backends": HOSTS, "inferlift_site": "edge", 
 
 
 @pytest.fixture(scope="module")
-def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def texts() -> dict[str, str]:
     nowhere = [{"name": h["name"], "address": h["address"]} for h in HOSTS]
     cases: dict[str, dict[str, object]] = {
         "edge": dict(BASE),
@@ -25,7 +25,7 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "uploads": {**BASE, "gateway_backends": nowhere, "gateway_upload_bytes": 50_000_000},
         "plain": {**BASE, "gateway_backends": nowhere, "gateway_slow_start_seconds": 20},
     }
-    return render(tmp_path_factory.mktemp("gateway"), "gateway", "haproxy.cfg.j2", cases)
+    return render("gateway", "haproxy.cfg.j2", cases)
 
 
 def backups(text: str) -> list[str]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from configure_hosts import SHA, contract, fleet, images, profile
+from role_templates import filled, read
 
 from inferlift.artifacts import Figure, Fleet, Memory, Offer, Serving, Sizing
 from inferlift.artifacts.fleet import AwsPlan, AwsSettings
@@ -210,22 +210,21 @@ def play(folder: Path, playbook: Path, variables: dict[str, Any], hosts: dict[st
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_workers_of_a_cluster_answer_nobody(tmp_path: Path) -> None:
+def test_workers_of_a_cluster_answer_nobody() -> None:
     """Which roles site.yml takes for a head, a worker and the others, as Ansible itself works it out."""
-    given = yaml.safe_load((ROOT / "playbooks" / "site.yml").read_text())[0]
-    rows = [{"head": "model-1", "hosts": [{"name": "model-1"}, {"name": "model-2"}]}]
+    given = read(ROOT / "playbooks" / "site.yml")[0]["vars"]
     settings = {
-        "ray_clusters": rows,
+        "ray_clusters": [{"head": "model-1", "hosts": [{"name": "model-1"}, {"name": "model-2"}]}],
         "inferlift_model_roles": ["ray", "vllm", "container"],
         "container_image_digest": "x",
-        "out": str(tmp_path),
     }
-    content, dest = "{{ [fleet_roles, fleet_leads] | to_json }}", "{{ out }}/{{ inventory_hostname }}"
-    task = {"ansible.builtin.copy": {"content": content, "dest": dest, "mode": "0600"}}
-    (tmp_path / "play.json").write_text(json.dumps([{**given, "tasks": [task]}]))
     hosts = {"gateway-1": "gateway", "model-1": "model", "model-2": "model", "model-3": "model"}
-    play(tmp_path, tmp_path / "play.json", settings, hosts)
-    found = {name: json.loads((tmp_path / name).read_text()) for name in hosts}
+    found = {
+        name: filled(
+            "[fleet_roles, fleet_leads]", given | settings | {"inventory_hostname": name, "inferlift_role": role}
+        )
+        for name, role in hosts.items()
+    }
     assert found == {
         "gateway-1": [["base", "gateway"], True],
         "model-1": [["base", "ray", "vllm", "container"], True],

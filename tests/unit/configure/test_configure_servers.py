@@ -161,7 +161,7 @@ def units(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
             "vllm_enforce_eager": True,
         },
     }
-    return render(tmp_path_factory.mktemp("units"), "vllm", "vllm.service.j2", cases)
+    return render("vllm", "vllm.service.j2", cases)
 
 
 def command_line(unit: str) -> dict[str, str | None]:
@@ -222,7 +222,7 @@ def test_a_stop_waits_longer_than_the_replies_get(units: dict[str, str]) -> None
         assert "Restart=always" in unit
 
 
-def test_tritons_configuration_batches_as_the_plan_says(tmp_path: Path) -> None:
+def test_tritons_configuration_batches_as_the_plan_says() -> None:
     one = {"model": {"name": "m", "weights": "/srv/w/m.onnx"}, "triton_models": []}
     cases: dict[str, dict[str, object]] = {
         "none": dict(one),
@@ -230,7 +230,7 @@ def test_tritons_configuration_batches_as_the_plan_says(tmp_path: Path) -> None:
         "bound": {**one, "triton_preferred_batch_size": 8, "triton_max_queue_size": 50},
         "gpu": {**one, "triton_gpus": 2},
     }
-    texts = render(tmp_path, "triton", "config.pbtxt.j2", cases)
+    texts = render("triton", "config.pbtxt.j2", cases)
     assert "dynamic_batching" not in texts["none"]
     assert "preferred_batch_size: [ 8 ]" in texts["plan"]
     assert "max_queue_delay_microseconds: 3500" in texts["plan"]
@@ -239,10 +239,10 @@ def test_tritons_configuration_batches_as_the_plan_says(tmp_path: Path) -> None:
     assert all(text.count("{") == text.count("}") and text.count("[") == text.count("]") for text in texts.values())
 
 
-def test_rays_units_name_head_and_workers(tmp_path: Path) -> None:
+def test_rays_units_name_head_and_workers() -> None:
     hosts = [{"name": "a", "address": "192.0.2.1"}, {"name": "b", "address": "192.0.2.2"}]
     both: dict[str, object] = {"ray_head": "a", "ray_hosts": hosts, "ray_gpus": 8, "ray_cpus": 16}
-    texts = render(tmp_path, "ray", "ray.service.j2", {"a": both, "b": both})
+    texts = render("ray", "ray.service.j2", {"a": both, "b": both})
     assert "--head --port=6379" in texts["a"]
     assert "--address=192.0.2.1:6379" in texts["b"]
     assert "--node-ip-address=192.0.2.2" in texts["b"]

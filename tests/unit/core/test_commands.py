@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from inferlift.profile import ROOT
+from tests.unit.command_line import typed
 
 
-def invoke(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "INFERLIFT_STATE": str(tmp_path / "state")}
-    argv = [sys.executable, "-m", "invoke", *arguments]
-    return subprocess.run(argv, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60, check=False)
+@pytest.fixture(autouse=True)
+def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INFERLIFT_STATE", str(tmp_path / "state"))
 
 
 @pytest.mark.parametrize("task", ["deploy", "plan", "destroy", "audit", "status"])
 def test_a_wrong_profile_is_refused_before_anything_is_made(tmp_path: Path, task: str) -> None:
     profile = tmp_path / "wrong.yaml"
     profile.write_text("extends: demo\nname: wrong\nswitch:\n  ttls: 5\n")
-    done = invoke(tmp_path, task, "--profile", str(profile))
+    done = typed(task, "--profile", str(profile))
     assert done.returncode == 2, done.stderr
     assert f"{profile}:4" in done.stderr
     assert "ttl_s" in done.stderr
@@ -32,26 +28,26 @@ def test_a_wrong_profile_is_refused_before_anything_is_made(tmp_path: Path, task
 
 
 def test_an_unknown_profile_names_the_nearest(tmp_path: Path) -> None:
-    done = invoke(tmp_path, "deploy", "--profile", "dmeo")
+    done = typed("deploy", "--profile", "dmeo")
     assert done.returncode == 2
     assert "demo" in done.stderr
 
 
 def test_another_target_is_refused_in_words(tmp_path: Path) -> None:
-    done = invoke(tmp_path, "deploy", "--profile", "demo", "--target", "aws")
+    done = typed("deploy", "--profile", "demo", "--target", "aws")
     assert done.returncode == 2
     assert "aws" in done.stderr
 
 
 def test_an_approval_without_a_reason_is_refused(tmp_path: Path) -> None:
-    done = invoke(tmp_path, "approve", "--profile", "demo")
+    done = typed("approve", "--profile", "demo")
     assert done.returncode == 2
     assert "reason" in done.stderr
 
 
 def test_reporting_tasks_print_one_json_object(tmp_path: Path) -> None:
     for task in ("status", "plan"):
-        done = invoke(tmp_path, task, "--profile", "demo", "--json")
+        done = typed(task, "--profile", "demo", "--json")
         assert done.returncode == 0, done.stderr
         body = json.loads(done.stdout)
         assert {"ok", "verdict", "figures"} <= set(body)
@@ -66,7 +62,7 @@ def test_a_damaged_ledger_ends_in_words(tmp_path: Path, task: str, more: tuple[s
     folder = tmp_path / "state" / "demo-lab"
     folder.mkdir(parents=True)
     (folder / "ledger.sqlite").write_bytes(b"no database" * 400)
-    done = invoke(tmp_path, task, "--profile", "demo", *more)
+    done = typed(task, "--profile", "demo", *more)
     assert done.returncode == 2, done.stderr
     assert "cannot be used" in done.stderr
     assert "Traceback" not in done.stderr

@@ -76,9 +76,33 @@ def test_the_first_switch_is_held_against_the_old_side(
 
 
 @pytest.mark.parametrize(("answers", "verdict"), [([True] * 3, "pass"), ([True, False, True], "fail")])
+@pytest.mark.parametrize("region", [None, "us-east-1.ai.x.test."])
 def test_without_users_of_ours_a_client_asks_by_name(
-    monkeypatch: pytest.MonkeyPatch, answers: list[bool], verdict: str
+    monkeypatch: pytest.MonkeyPatch, answers: list[bool], verdict: str, region: str | None
 ) -> None:
+    judge, asked = by_name(monkeypatch, region), list[Any]()
+    monkeypatch.setattr("inferlift.dns.answers.resolver_answers", lambda at, name: ((f"{at} of {name}",), 1))
+
+    def once(target: Any, timeout_s: float, protocol: Any) -> Check:
+        asked.append((target.address, target.resolver, target.name))
+        return Check(name="completion", ok=answers[len(asked) - 1], detail="status 503")
+
+    monkeypatch.setattr("inferlift.load.probe.once", once)
+    assert judge._by_name(datetime.now(UTC)).verdict == verdict
+    # under the users' name, wherever the region's own leads
+    address = f"10.0.0.4 of {region}" if region else None
+    assert asked == [(address, "10.0.0.4", "ai.x.test")] * 3
+
+
+def test_a_region_whose_name_has_no_answer_fails_its_users(monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = by_name(monkeypatch, "us-east-1.ai.x.test.")
+    monkeypatch.setattr("inferlift.dns.answers.resolver_answers", lambda at, name: ((), None))
+    gate = judge._by_name(datetime.now(UTC))
+    assert gate.verdict == "fail"
+    assert "no address for us-east-1.ai.x.test." in gate.why
+
+
+def by_name(monkeypatch: pytest.MonkeyPatch, region: str | None) -> Judge:
     demo = load("demo", ROOT).profile
     assert demo.lab is not None
     judge = object.__new__(Judge)
@@ -87,16 +111,10 @@ def test_without_users_of_ours_a_client_asks_by_name(
         name="ai.x.test", certificate="/c", certificate_key="file:/k", key_header="X", key="env:K",
         routes=(Route(path="/a", upstream="/b"),),
     )  # fmt: skip
-    judge.world = SimpleNamespace(contract=contract, resolver=SimpleNamespace(address="10.0.0.4"))  # type: ignore[assignment]
-    asked: list[Any] = []
-
-    def once(target: Any, timeout_s: float, protocol: Any) -> Check:
-        asked.append((target.address, target.resolver, target.name))
-        return Check(name="completion", ok=answers[len(asked) - 1], detail="status 503")
-
-    monkeypatch.setattr("inferlift.load.probe.once", once)
-    assert judge._by_name(datetime.now(UTC)).verdict == verdict
-    assert asked == [(None, "10.0.0.4", "ai.x.test")] * 3
+    servers = SimpleNamespace(address="10.0.0.3"), SimpleNamespace(address="10.0.0.4")
+    judge.world = SimpleNamespace(contract=contract, authority=servers[0], resolver=servers[1])  # type: ignore[assignment]
+    judge.region = region
+    return judge
 
 
 def test_a_world_without_the_guards_key_is_said() -> None:

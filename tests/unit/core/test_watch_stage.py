@@ -1,18 +1,25 @@
-"""The plan made anew from what was measured: the watched peak, and the rate that the load test found."""
+"""The plan made anew from what was measured: the watched peak, and the rate that the load test found; every site's
+history judged."""
 
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from inferlift.artifacts import Figure
+from inferlift import observe
+from inferlift.artifacts import Check, Figure, Gate, Service, Watch
 from inferlift.declaration import load
+from inferlift.errors import Held, Retryable
 from inferlift.profile import ROOT
-from inferlift.stages import watch
+from inferlift.stages import _fleet, watch
 from inferlift.stages._plan import planned
+from inferlift.stages.watch import WatchStage, Window
+from tests.moving import service_at
 
 
 def rate(value: float, basis: Any = "measured") -> Figure:
@@ -55,3 +62,81 @@ def test_a_plan_that_cannot_be_made_is_said_and_none(ctx: Any, monkeypatch: pyte
     monkeypatch.setattr(watch, "planned", fails)
     assert watch._for_peak(ctx, None, now, 3.0) is None
     assert "no offer" in ctx.said[0]
+
+
+SITES = {"eu-central-1": "192.0.2.20", "eu-north-1": "192.0.2.30"}
+WINDOW = Window(start=datetime(2026, 1, 1, tzinfo=UTC), end=datetime(2026, 1, 3, tzinfo=UTC))
+
+
+class Monitors:
+    """A stand-in for the judgement of each monitor: what it says, by its address."""
+
+    def __init__(self, said: dict[str, str], patch: pytest.MonkeyPatch, folder: Path, sites: dict[str, str]) -> None:
+        self.said, self.asked = said, list[str]()
+        service = service_at(folder, sites)
+        assert isinstance(service, Service)
+        patch.setattr(_fleet, "current", lambda ctx: service)
+        patch.setattr(observe.Prometheus, "of", lambda part: part.fleet.by_role("monitor")[0].address)
+        patch.setattr(observe, "judge", self.judge)
+        patch.setattr(observe, "up", lambda at: [Check(name="metrics", ok=self.said[at] == "pass", detail="")])
+
+    def judge(self, at: str, profile: Any, start: datetime, end: datetime, **more: Any) -> Watch:
+        self.asked.append(at)
+        said = self.said[at]
+        if said == "silent":
+            raise Retryable(f"Prometheus at {at} does not answer", why="timed out")
+        figure = Figure(value=1.0, unit="share", basis="measured", source="stand-in")
+        gate = Gate(name="errors", verdict=said, target=0.0, figure=figure, why="stand-in")  # type: ignore[arg-type]
+        return Watch(start=start, end=end, gates=(gate,), figures={}, series=(), verdict=gate.verdict, why=gate.name)
+
+
+@pytest.fixture
+def judged(ctx: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """The verdict of a watch whose monitors say this, site by site."""
+    ctx.need = lambda stage, model: SimpleNamespace(sizing=planned(ctx.profile, None, rate(5.0)))
+    ctx.optional = lambda stage, model: None
+
+    def judge(*said: str) -> tuple[Watch, Monitors]:
+        sites = dict(list(SITES.items())[: len(said)])
+        monitors = Monitors(dict(zip(sites.values(), said, strict=True)), monkeypatch, tmp_path, sites)
+        return WatchStage()._judge(ctx, WINDOW, ()), monitors
+
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "verdict", "named"),
+    [
+        ("pass", "pass", "pass", "all 2 gates of 2 sites hold"),
+        ("pass", "fail", "fail", "eu-north-1: errors"),
+        ("fail", "pass", "fail", "eu-central-1: errors"),
+        ("pass", "inconclusive", "inconclusive", "eu-north-1: errors"),
+        ("silent", "fail", "fail", "eu-north-1: errors"),
+    ],
+)
+def test_every_site_is_judged_by_its_own_monitor(judged: Any, near: str, far: str, verdict: str, named: str) -> None:
+    watched, monitors = judged(near, far)
+    assert monitors.asked == list(SITES.values())
+    assert watched.verdict == verdict
+    assert watched.why.startswith(named)
+    assert {g.name.split(": ")[0] for g in watched.gates} == set(SITES)
+
+
+def test_a_site_whose_monitor_is_silent_holds_the_watch(judged: Any) -> None:
+    with pytest.raises(Held, match="cannot be judged at eu-north-1") as held:
+        judged("pass", "silent")
+    assert "192.0.2.30 does not answer" in held.value.why
+
+
+def test_one_site_is_judged_as_ever(judged: Any) -> None:
+    watched, _ = judged("pass")
+    assert ([g.name for g in watched.gates], watched.why) == (["errors"], "errors")
+    with pytest.raises(Held, match=r"^the watch cannot be judged\n"):
+        judged("silent")
+
+
+def test_later_every_sites_targets_are_looked_at(judged: Any, ctx: Any) -> None:
+    watched, monitors = judged("pass", "pass")
+    monitors.said["192.0.2.30"] = "fail"
+    found = WatchStage().verify(ctx, watched)
+    assert [(c.name, c.ok) for c in found] == [("eu-central-1: metrics", True), ("eu-north-1: metrics", False)]

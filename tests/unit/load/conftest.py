@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import datetime
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from mock_server import Mock
+
+from inferlift.load.standalone import Asked, standalone
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +38,20 @@ def tls_files(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return str(folder / "cert.pem"), str(folder / "key.pem")
+
+
+@pytest.fixture
+def tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The load test of stand-ins with these options: its exit code and its JSON."""
+    # the stand-in shares this process's interpreter, which can really hold the client up; see the test of that
+    monkeypatch.setattr("inferlift.load.result.client_limit", lambda *_: "")
+
+    def run(*servers: Mock, **more: Any) -> tuple[int, dict[str, Any]]:
+        said: list[str] = []
+        urls = tuple(f"http://127.0.0.1:{server.port}" for server in servers)
+        wanted = Asked(urls, **({"requests": 40, "users": 4, "check_self": False, "folder": tmp_path / "out"} | more))
+        code = standalone(wanted, as_json=True, say=lambda _: None, out=said.append)
+        assert len(said) == 1
+        return code, json.loads(said[0])
+
+    return run

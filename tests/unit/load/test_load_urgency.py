@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 
 import pytest
 
+from inferlift.load.client import undisturbed
 from inferlift.load.urgency import urgent
 
 SHOW = "import os; print(os.sched_getscheduler(0), os.getpriority(os.PRIO_PROCESS, 0))"
@@ -51,3 +53,21 @@ def test_without_the_privilege_nothing_happens(monkeypatch: pytest.MonkeyPatch) 
     before = standing()
     with urgent():
         assert standing() == before
+
+
+def test_a_run_freezes_and_thaws_its_own_process_and_leaves_what_was_frozen() -> None:
+    held, thresholds = gc.get_freeze_count(), gc.get_threshold()
+    try:
+        gc.unfreeze()
+        with undisturbed():
+            assert gc.get_freeze_count() > 0
+            assert gc.get_threshold() != thresholds
+        assert (gc.get_freeze_count(), gc.get_threshold()) == (0, thresholds)
+        gc.freeze()
+        before = gc.get_freeze_count()
+        with undisturbed():
+            pass
+        assert gc.get_freeze_count() == before
+    finally:
+        if not held:
+            gc.unfreeze()

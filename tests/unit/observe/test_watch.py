@@ -181,6 +181,7 @@ Answer = Callable[[str, dict[str, str]], tuple[int, str]]
 class StandIn:
     def __init__(self, folder: Path) -> None:
         self.answer: Answer = lambda what, given_: (200, vector([]))
+        self.before_body: Callable[[], object] = lambda: None
         self.seen: list[dict[str, str]] = []
         outer = self
 
@@ -195,6 +196,7 @@ class StandIn:
                     status, text = outer.answer(self.path.rsplit("/", 1)[-1], parameters)
                 self.send_response(status)
                 self.end_headers()
+                outer.before_body()
                 self.wfile.write(text.encode())
 
             def log_message(self, *arguments: object) -> None: ...
@@ -334,6 +336,9 @@ def test_behind_a_bastion_it_is_asked_over_one_ssh_connection(
         f"https://127.0.0.1:{port}", str(tmp_path / "cert.pem"), "watcher", f"file:{tmp_path / 'password'}", behind
     )
     server.answer = lambda what, given_: (200, vector([({"job": "a"}, "1.5")]))
+    heard = threading.Event()  # the body, which lasts until the connection ends, comes when its head has been read
+    server.before_body = lambda: heard.wait(10)
+    client._session.hooks["response"].append(lambda *_, **__: heard.set())
     assert client.scalar("x", START) == 1.5
     asked = (tmp_path / "asked").read_text()
     assert "-J jump" in asked

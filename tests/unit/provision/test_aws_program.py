@@ -9,6 +9,7 @@ import asyncio
 import base64
 import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -47,9 +48,15 @@ class Recorder(pulumi.runtime.Mocks):
 
 def asked_for(desired: DesiredFleet) -> list[Asked]:
     recorder = Recorder()
-    asyncio.set_event_loop(asyncio.new_event_loop())
-    pulumi.runtime.set_mocks(recorder, preview=False)
-    pulumi.runtime.test(lambda: fleet_program(desired, KEY)())()
+
+    def run() -> None:
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        pulumi.runtime.set_mocks(recorder, preview=False)
+        pulumi.runtime.test(lambda: fleet_program(desired, KEY)())()
+
+    # Pulumi notes each resource's whole stack: in a thread of its own the test runner's forty frames are not in it.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(run).result()
     return [a for a in recorder.asked if a.type.startswith("aws:")]
 
 

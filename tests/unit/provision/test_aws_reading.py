@@ -134,6 +134,22 @@ def test_power_is_cut_and_given_back(session: Session, folder: Path) -> None:
         power.on(model, session, sleep=lambda s: None)
 
 
+def test_hosts_that_somebody_stopped_are_booted_and_no_other(session: Session, folder: Path) -> None:
+    whole = fleet(session, folder)
+    gateway = whole.by_role("gateway")[0]
+    said: list[str] = []
+    power.boot_stopped(DESIRED.label, REGION, session, said.append)
+    assert said == []
+    power.off(gateway, session)
+    power.boot_stopped("somebody/else", REGION, session, said.append)
+    assert said == []
+    power.boot_stopped(DESIRED.label, REGION, session, said.append, sleep=lambda s: None)
+    assert said == [f"booting {gateway.name}, which was stopped"]
+    again = reading.read(DESIRED.label, folder, session)
+    assert again is not None
+    assert again.generation == whole.generation, "the same hosts"
+
+
 def test_a_host_of_the_lab_is_no_instance(session: Session, folder: Path) -> None:
     host = fleet(session, folder).hosts[0].model_copy(update={"container": "3fa2c1"})
     with pytest.raises(Refusal, match="no instance on AWS"):

@@ -1,0 +1,86 @@
+"""`invoke bench aws --whole`: all nine stages with `target: aws` and the demo's 1000 requests, on the tests' stand-ins.
+
+Each instance is a lab host of this machine, so the figures say what the chain itself takes and whether a request is
+lost in it, not how long AWS makes a host or how fast one of its hosts answers.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from inferlift import migration
+from inferlift.artifacts import Cutover, Measurement, Scaled
+from inferlift.bench.deploy import PROFILE, memory
+
+REGION, NETWORK = "eu-central-1", "10.245.0.0/16"
+
+
+def run(root: Path, *, as_json: bool = False) -> int:
+    """Figures: whole_seconds, requests and failed_requests of the load test, of the acceptance with every user in
+    flight, of users while they were moved; peak_rss_mb. Bound: no request failed. Seconds of each stage beside them."""
+    with redirect_stdout(sys.stderr):
+        figures, stages = measure(root, print)
+    ok = not any(value for name, value in figures.items() if name.startswith("failed"))
+    if as_json:
+        print(json.dumps({"ok": ok, "verdict": "pass" if ok else "fail", "figures": figures, "stages": stages}))
+    else:
+        for name, value in {**figures, **{f"stage {k}": v for k, v in stages.items()}}.items():
+            print(f"{name:<26} {value}")
+    return 0 if ok else 1
+
+
+def measure(root: Path, say: Callable[[str], None]) -> tuple[dict[str, float], dict[str, float]]:
+    """(figures, seconds by stage). Everything that was made is removed again."""
+    from inferlift.declaration import load
+
+    sys.path.insert(0, str(root))
+    # tests only, and never shipped: by name, so that nothing here depends on them
+    standin: Any = import_module("tests.standin_aws.account")
+    deploying: Any = import_module("tests.lab.deploying")
+    demo = load(PROFILE, root).profile
+    declared = standin.declared(
+        "bench-aws", NETWORK, targets={"acceptance_deadline_s": 900}, load={"requests": demo.load.requests},
+        requests={"in_flight_peak": demo.requests.in_flight_peak}, watch={"seconds": demo.watch.seconds},
+        lab={"traffic_requests": demo.lab.traffic_requests} if demo.lab else {},
+        switch={"steps": list(demo.switch.steps), "ttl_s": demo.switch.ttl_s, "min_samples": demo.switch.min_samples},
+    )  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="il-bench-aws-") as place:
+        folder = Path(place)
+        (folder / "bench-aws.yaml").write_text(declared)
+        say(f"{demo.load.requests} requests through all stages: about a quarter of an hour on two cores")
+        with (
+            standin.account("bench-aws", {REGION: NETWORK}, folder / "bin") as account,
+            deploying.migration_of("bench-aws", str(folder / "bench-aws.yaml"), account) as lab,
+        ):
+            with memory() as peak:
+                started = time.monotonic()
+                deploying.approved(lab)
+                seconds = time.monotonic() - started
+            figures = {"whole_seconds": round(seconds, 1), **_requests(lab), "peak_rss_mb": round(peak[0] / 2**20)}
+            stages = {r["stage"]: r["seconds"] for r in migration.status_rows(lab.place)}
+            assert lab.invoke("rollback").returncode == 0  # noqa: S101 - the way back is a part of it
+            lab.destroyed("--delete-data")
+    return figures, stages
+
+
+def _requests(lab: Any) -> dict[str, float]:
+    measured, scaled = lab.artifact("load", Measurement), lab.artifact("scale", Scaled)
+    cutover = lab.artifact("switch", Cutover)
+    seen = sum(u.old + u.new + u.failed for u in cutover.users)
+    load, accepted = measured.run.counts, scaled.acceptance.counts
+    return {
+        "requests": load.planned,
+        "failed_requests": load.planned - load.ok,
+        "accepted_requests": accepted.planned,
+        "failed_accepted_requests": accepted.planned - accepted.ok,
+        "users_requests": seen,
+        "failed_users_requests": sum(u.failed for u in cutover.users),
+    }
