@@ -116,11 +116,11 @@ def undisturbed() -> Iterator[None]:
     """While the loop runs: rare collections of garbage (a full one takes tens of ms), short turns between threads.
 
     The calling thread is as urgent as the loop's: it holds Python's lock while it writes.
-    What somebody froze before stays frozen: there is no thawing of our part alone.
+    Where somebody froze objects before, that is left to them: there is no thawing of our part alone.
     """
     thresholds, interval, ours = gc.get_threshold(), sys.getswitchinterval(), gc.get_freeze_count() == 0
-    gc.collect()
     if ours:
+        gc.collect()
         gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
     sys.setswitchinterval(0.0005)

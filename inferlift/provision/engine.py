@@ -261,22 +261,25 @@ class InterruptibleCommand(automation.PulumiCommand):
         env = {**os.environ, **additional_env, "PULUMI_AUTOMATION_API": "true", PARENT: parent_mark()}
         # Into files, not pipes: when this process dies, a broken pipe would kill the engine before its clean end.
         with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-            child = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "INT", *argv],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                cwd=cwd,
-                env=env,
-                start_new_session=True,
-            )
+            child = None
             try:
+                with _signals_later():
+                    child = subprocess.Popen(
+                        ["setpriv", "--pdeathsig", "INT", *argv],
+                        stdin=subprocess.DEVNULL,
+                        stdout=out,
+                        stderr=err,
+                        cwd=cwd,
+                        env=env,
+                        start_new_session=True,
+                    )
                 child.wait()
             except BaseException:
-                try:
-                    _interrupt(child)
-                except KeyboardInterrupt:  # a second one, on the way into the first one's end
-                    _interrupt(child)
+                if child is not None:
+                    try:
+                        _interrupt(child)
+                    except KeyboardInterrupt:  # a second one, on the way into the first one's end
+                        _interrupt(child)
                 raise
             result = CommandResult(stdout=_text(out), stderr=_text(err), code=child.returncode)
         for text, tell in ((result.stdout, on_output), (result.stderr, on_error)):
@@ -311,6 +314,23 @@ def _words(metadata: Any) -> str:
     """`urn:...::inferlift-lab:index:Host::model-1` as `host model-1`."""
     kind = metadata.type.rpartition(":")[2].lower()
     return f"{kind} {metadata.urn.rpartition('::')[2]}" if kind != "network" else "network"
+
+
+@contextlib.contextmanager
+def _signals_later() -> Iterator[None]:
+    """What comes while a child is started is raised when it is known: it could not be ended before."""
+    if threading.current_thread() is not threading.main_thread():  # only there are signals heard
+        yield
+        return
+    heard: list[int] = []
+    before = {s: signal.signal(s, lambda n, _: heard.append(n)) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for number in heard[:1]:
+        signal.raise_signal(number)
 
 
 def _interrupt(child: subprocess.Popen[bytes]) -> None:

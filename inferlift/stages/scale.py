@@ -55,7 +55,7 @@ class ScaleStage(Stage):
         service = _fleet.serve(ctx, _wanted.desired(ctx, scale=wanted))
         limit_s, why = self._deadline(ctx, measured)
         ctx.say(f"deadline for {ctx.profile.requests.in_flight_peak} in flight: {limit_s:.0f} s ({why})")
-        whole = ctx.step("acceptance", lambda: self._burst(ctx, service, limit_s, "acceptance"), LoadRun,
+        whole = ctx.step("acceptance", lambda: self._whole(ctx, service, limit_s), LoadRun,
                          planned={"deadline_s": limit_s})  # fmt: skip
         loss = ctx.step("loss", lambda: self._with_loss(ctx, service, limit_s), Loss,
                         subject=service.fleet.by_role("model")[-1].name, planned={"deadline_s": limit_s})  # fmt: skip
@@ -124,6 +124,11 @@ class ScaleStage(Stage):
         rate = measured.saturated_rps or measured.sizing.rate_per_replica.value or 1.0
         seconds, why = deadline_s(ctx.profile.requests.in_flight_peak, measured.sizing.replicas, rate)
         return seconds + BURST_S, f"{why}, and {BURST_S:.0f} s to open the connections and notice a loss"
+
+    def _whole(self, ctx: Context, service: Service, limit_s: float) -> LoadRun:
+        """Every replica takes part: one that was just configured may not have passed the gateway's look at it yet."""
+        _configuring.wait_up(ctx, service)
+        return self._burst(ctx, service, limit_s, "acceptance")
 
     def _burst(self, ctx: Context, service: Service, limit_s: float, label: str) -> LoadRun:
         from inferlift.load.client import LoadPlan, run

@@ -54,7 +54,7 @@ def test_demo_and_demo_small_are_shipped() -> None:
     assert {"demo", "demo-small"} <= set(names(ROOT))
     assert load("demo", ROOT).profile.requests.in_flight_peak == 1000
     small = load("demo-small", ROOT).profile
-    assert (small.requests.in_flight_peak, small.load.requests, small.switch.ttl_s) == (100, 100, 2)
+    assert (small.requests.in_flight_peak, small.load.requests, small.switch.ttl_s) == (100, 100, 1)
     assert small.model == load("demo", ROOT).profile.model
 
 

@@ -11,7 +11,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from mock_server import Mock
 
+from inferlift.artifacts import LoadRun
+from inferlift.load.client import LoadPlan, run
 from inferlift.load.standalone import Asked, standalone
+from inferlift.load.target import Target
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +49,7 @@ def tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     # the stand-in shares this process's interpreter, which can really hold the client up; see the test of that
     monkeypatch.setattr("inferlift.load.result.client_limit", lambda *_: "")
 
-    def run(*servers: Mock, **more: Any) -> tuple[int, dict[str, Any]]:
+    def whole(*servers: Mock, **more: Any) -> tuple[int, dict[str, Any]]:
         said: list[str] = []
         urls = tuple(f"http://127.0.0.1:{server.port}" for server in servers)
         wanted = Asked(urls, **({"requests": 40, "users": 4, "check_self": False, "folder": tmp_path / "out"} | more))
@@ -54,4 +57,20 @@ def tested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         assert len(said) == 1
         return code, json.loads(said[0])
 
-    return run
+    return whole
+
+
+@pytest.fixture
+def sent(tmp_path: Path) -> Any:
+    """One run against a server or a port: four users, if no schedule is given."""
+
+    def one(server: Mock | int, requests: int, **more: Any) -> LoadRun:
+        say, stop = more.pop("say", None), more.pop("stop", None)
+        port = server if isinstance(server, int) else server.port
+        target = more.pop("target", Target("127.0.0.1", port=port, tls=False))
+        if "schedule_s" not in more:
+            more.setdefault("users", 4)
+        plan = LoadPlan(target, requests, more.pop("prompts", ["hello"]), tmp_path / "samples.jsonl", **more)
+        return run(plan, say, stop)
+
+    return one

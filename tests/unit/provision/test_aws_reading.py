@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,9 +16,11 @@ from inferlift.provision.aws import naming, notes, power, reading
 from inferlift.provision.aws import plan as planning
 from inferlift.provision.aws.session import Session
 from inferlift.provision.models import Tools
-from tests.standin_aws import cloud as standin
 
 from .aws_documents import document, resolved
+
+if TYPE_CHECKING:
+    from tests.standin_aws.cloud import Cloud
 
 REGION = "eu-central-1"
 DESIRED = resolved(document("llm-13b", floors={"poc": 1}))
@@ -26,7 +28,9 @@ TOOLS = Tools(pulumi_bin=Path("/nowhere"), python_plugin=None, host_image="")
 
 
 @pytest.fixture(scope="module")
-def _server() -> Iterator[standin.Cloud]:
+def _server() -> Iterator[Cloud]:
+    from tests.standin_aws import cloud as standin  # moto's seconds are for the worker that runs these
+
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     with standin.cloud() as made:
         yield made
@@ -38,7 +42,9 @@ def session() -> Session:
 
 
 @pytest.fixture
-def folder(_server: standin.Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(_server: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    from tests.standin_aws import cloud as standin
+
     for key, value in {**standin.ENVIRONMENT, "AWS_ENDPOINT_URL": _server.url}.items():
         monkeypatch.setenv(key, value)
     standin.reset()

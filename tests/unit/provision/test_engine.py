@@ -85,6 +85,23 @@ def test_an_interrupt_is_one_sigint_and_waits_for_the_end(command: Interruptible
         thread.join()
 
 
+def test_an_interrupt_while_the_engine_is_started_is_one_sigint_too(
+    command: InterruptibleCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = subprocess.Popen
+
+    def slowly(*arguments: Any, **options: Any) -> Any:
+        child = real(*arguments, **options)
+        until(lambda: (tmp_path / "pid").exists())
+        os.kill(os.getpid(), signal.SIGINT)  # the caller does not have the child yet
+        return child
+
+    monkeypatch.setattr(module.subprocess, "Popen", slowly)
+    with pytest.raises(KeyboardInterrupt):
+        command.run(["wait"], str(tmp_path), {})
+    assert (tmp_path / "signals").read_text() == "INT\n"
+
+
 def test_the_engine_gets_a_sigint_when_its_starter_dies(command: InterruptibleCommand, tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from inferlift.provision.engine import InterruptibleCommand;"
