@@ -1,24 +1,34 @@
 """A service that exists, moved onto hosts that exist: nothing of either is the lab's as far as the migration knows.
 
 The lab raises an old world for one profile; a second one declares it as a stranger would (`origin:`, its name server by
-its API) and has no `lab:` section. The hosts are plain_hosts' stand-ins.
+its API) and has no `lab:` section. The hosts are plain_hosts' stand-ins. The new side's certificate comes from an ACME
+authority, proved at that name server; its app from a registry, by digest.
 """
 
 from __future__ import annotations
 
 import shutil
+import socket
+import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from acme_authority import Authority
 from conftest import Lab, approved, tools, users
 from plain_hosts import PlainHosts, State, assert_same, state
+from registry_host import registry_on
+from role_hosts import RoleHosts
 
 from inferlift import ssh
-from inferlift.artifacts import Cutover, Measurement, Scaled, Watch, World
+from inferlift.artifacts import Cutover, Delivered, Images, Measurement, Scaled, Watch, World
+from inferlift.configure.acme import CHALLENGE
+from inferlift.dns.answers import texts_at
 from inferlift.dns.powerdns import PowerDns
 from inferlift.dns.record import RecordState
+from inferlift.images.registry import Registry
+from inferlift.ledger import reading
 from inferlift.load.users import summarise
 from inferlift.profile import ROOT
 
@@ -48,9 +58,8 @@ origin:
   known_hosts: {known_hosts}
   logs: {logs}
   body_log: {bodies}
-  certificate: {certificate}
-  certificate_key: {certificate_key}
-  ca: {ca}
+  acme: {{directory: "{directory}", contact: ops@demo.test, ca: {acme_ca}}}
+  ca: {trusted}
   key_header: {key_header}
   key: {key}
   routes: {{{path}: {upstream}}}
@@ -60,6 +69,7 @@ switch:
   dns: {{kind: powerdns, zone: {zone}, url: "{dns_api}", key: "{dns_key}", ca: {ca},
         authority: [{authority}], resolver: {resolver}}}
   guard: {{key: "{guard_key}", url: "{guard_api}"}}
+registry: {{address: "{registry.address}", user: {registry.user}, password: "{registry.password}", ca: {registry.ca}}}
 """
 
 
@@ -69,13 +79,16 @@ class Stranger:
 
     world: World
     known_hosts: Path
+    authority: Authority
+    trusted: Path  # what the service's users trust: whoever vouches for the old side, and for the new one
 
-    def profile(self, hosts: str) -> str:
+    def profile(self, hosts: str, registry: Registry) -> str:
         w, c, lab = self.world, self.world.contract, self.world.made
         told = MINE.format(
             data=w.data_path, name=c.name, address=w.address, ssh_key=w.origin.ssh_key, known_hosts=self.known_hosts,
-            logs=w.log_glob, bodies=w.body_log, certificate=c.certificate, certificate_key=c.certificate_key, ca=c.ca,
-            key_header=c.key_header, key=c.key, path=c.routes[0].path, upstream=c.routes[0].upstream,
+            logs=w.log_glob, bodies=w.body_log, directory=self.authority.directory, acme_ca=self.authority.ca.cert,
+            trusted=self.trusted, registry=registry, ca=c.ca, key_header=c.key_header, key=c.key,
+            path=c.routes[0].path, upstream=c.routes[0].upstream,
             max_body=c.max_body_bytes, dockerfile=ROOT / "templates/workloads/chat/Dockerfile", zone=w.zone,
             dns_api=lab.dns_api, dns_key=lab.dns_key,
             authority=lab.authority.address, resolver=lab.resolver.address, guard_key=lab.guard_key,
@@ -85,6 +98,9 @@ class Stranger:
 
     def state(self) -> dict[str, State]:
         return {"origin": state(self.world.origin)}
+
+    def proofs(self) -> tuple[str, ...]:
+        return texts_at(self.world.authority.address, f"{CHALLENGE}.{self.world.contract.name}")
 
     def record(self) -> RecordState:
         backend = PowerDns(
@@ -99,14 +115,18 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stranger]:
     folder = tmp_path_factory.mktemp("theirs")
     path, known = folder / "t-theirs.yaml", folder / "known_hosts"
     path.write_text(THEIRS)
-    lab = Lab("theirs", str(path))
+    lab, authority = Lab("theirs", str(path)), Authority(tmp_path_factory.mktemp("acme"))
     lab.clear()
     try:
         assert lab.invoke("lab", "up").returncode == 0
         world = lab.artifact("world", World)
         known.write_text(f"{world.address} {world.origin.host_key}\n")
-        yield Stranger(world, known)
+        authority.start(f"{world.authority.address}:53")
+        trusted = folder / "trusted.pem"
+        trusted.write_text(Path(world.contract.ca or "").read_text() + authority.root)
+        yield Stranger(world, known, authority, trusted)
     finally:
+        authority.end()
         lab.clear()
 
 
@@ -121,8 +141,23 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlainHosts]:
 
 
 @pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    hosts = RoleHosts("mine-images", 74, tmp_path_factory.mktemp("images"))
+    try:
+        hosts.raise_hosts(["model-1"], cpus=0.5, memory="600m")
+        yield registry_on(hosts.hosts[0], hosts.folder)
+    finally:
+        hosts.sweep()
+
+
+@pytest.fixture(scope="module")
 def before(stranger: Stranger) -> dict[str, State]:
     return stranger.state()
+
+
+@pytest.fixture(scope="module")
+def plain_before(plain: PlainHosts) -> dict[str, State]:
+    return plain.states()
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +171,12 @@ def mine(
     before: dict[str, State],
     found: RecordState,
     plain: PlainHosts,
+    plain_before: dict[str, State],
+    registry: Registry,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Lab]:
     path = tmp_path_factory.mktemp("profile") / "t-mine.yaml"
-    path.write_text(stranger.profile(plain.section(MODELS)))
+    path.write_text(stranger.profile(plain.section(MODELS), registry))
     lab = Lab("mine", str(path))
     lab.clear()
     try:
@@ -192,10 +229,33 @@ def test_nothing_of_the_old_side_is_changed_up_to_the_switch(
     assert now == found
 
 
+def test_the_gateway_shows_the_authoritys_certificate_and_the_app_is_the_registrys(
+    mine: Lab, stranger: Stranger, plain: PlainHosts, registry: Registry
+) -> None:
+    with reading(mine.place.folder) as ledger:
+        assert ledger is not None
+        done = [i for i in ledger.intents() if i.action in ("certificate", "deliver")]
+    assert [(i.action, i.outcome) for i in done] == [("certificate", "done"), ("deliver", "done"), ("deliver", "done")]
+    assert stranger.proofs() == (), "the proof is gone again"
+    root = ssl.create_default_context(cadata=stranger.authority.root)
+    bare = socket.create_connection((plain.addresses["gateway-1"], 443), 10)
+    with root.wrap_socket(bare, server_hostname=stranger.world.contract.name) as shown:
+        assert shown.getpeercert(), "users are shown the authority's, with its chain"
+    (image,) = mine.artifact("build", Images).images
+    first, all_of_them = (Delivered.model_validate_json(i.result or "") for i in done[1:])
+    assert first.references == all_of_them.references == (f"{registry.host}/team/{image.name}@{image.digest}",)
+    assert first.bytes_sent > 0
+    used = [check.name.removeprefix("image on ") for check in all_of_them.checks]
+    assert len(used) > len(first.checks) == 1
+    for name in used:
+        running = plain.on(name, "podman inspect --type=container --format '{{.ImageDigest}}' app")
+        assert running.strip() == image.digest
+
+
 def test_its_users_are_moved_and_nobody_plays_them(
     mine: Lab, stranger: Stranger, before: dict[str, State], tmp_path: Path
 ) -> None:
-    with users(stranger.world, stranger.world.resolver.address, tmp_path / "users.jsonl"):
+    with users(mine.artifact("world", World), stranger.world.resolver.address, tmp_path / "users.jsonl"):
         approved(mine)
     assert set(mine.statuses().values()) == {"done"}
     cutover = mine.artifact("switch", Cutover)
@@ -217,8 +277,9 @@ def test_its_users_are_moved_and_nobody_plays_them(
 
 
 def test_users_come_back_and_all_of_it_is_as_it_was(
-    mine: Lab, stranger: Stranger, before: dict[str, State], found: RecordState
-) -> None:
+    mine: Lab, stranger: Stranger, before: dict[str, State], found: RecordState, plain: PlainHosts,
+    plain_before: dict[str, State],
+) -> None:  # fmt: skip
     refused = mine.invoke("destroy")
     assert refused.returncode == 2
     assert "DNS points at the fleet" in refused.stderr
@@ -226,6 +287,7 @@ def test_users_come_back_and_all_of_it_is_as_it_was(
     assert mine.invoke("rollback").returncode == 0
     assert stranger.record().weights == {stranger.world.address: 100}
     mine.destroyed()
+    assert_same(plain_before, plain.states())
     assert_same(before, stranger.state())
     assert stranger.record() == found
     answered = ssh.run(stranger.world.origin, "systemctl is-active nginx", timeout_s=20)

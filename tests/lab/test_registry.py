@@ -4,9 +4,9 @@ by digest, pulled by digest on the host."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from registry_host import PASSWORD, registry_on
 from role_hosts import RoleHosts
 
 from inferlift import configure, toolchain
@@ -17,12 +17,6 @@ from inferlift.images.registry import Registry
 from inferlift.toolchain.images import base_image, podman_env
 
 pytestmark = pytest.mark.lab
-PASSWORD = "planted-registry-word"
-CONFIG = """version: 0.1
-storage: {filesystem: {rootdirectory: /srv/registry}}
-auth: {htpasswd: {realm: r, path: /etc/docker/registry/htpasswd}}
-http: {addr: ":5000", tls: {certificate: /etc/docker/registry/tls.pem, key: /etc/docker/registry/tls.key}}
-"""
 
 
 @pytest.fixture(scope="module")
@@ -37,23 +31,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RoleHosts]:
 
 @pytest.fixture(scope="module")
 def there(host: RoleHosts) -> Registry:
-    (machine,) = host.hosts
-    ca = configure.ensure_ca(host.folder / "ca", "a registry's test")
-    certificate, key = configure.issue(ca, host.folder / "ca", "registry", ips=(machine.address,))
-    host.on(
-        "model-1",
-        "apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "
-        "docker-registry apache2-utils && mkdir -p /srv/registry && chown docker-registry /srv/registry && "
-        f"htpasswd -Bbc /etc/docker/registry/htpasswd ci {PASSWORD}",
-        timeout_s=300,
-    )
-    for path, target in ((certificate, "tls.pem"), (key, "tls.key")):
-        host.put("model-1", Path(path), f"/etc/docker/registry/{target}")
-    (host.folder / "config.yml").write_text(CONFIG)
-    host.put("model-1", host.folder / "config.yml", "/etc/docker/registry/config.yml")
-    host.on("model-1", "chown docker-registry /etc/docker/registry/* && systemctl restart docker-registry && sleep 1")
-    (host.folder / "password").write_text(PASSWORD)
-    return Registry(f"{machine.address}:5000/team", "ci", f"file:{host.folder / 'password'}", ca=str(ca.cert))
+    return registry_on(host.hosts[0], host.folder)
 
 
 @pytest.fixture(scope="module")
@@ -97,3 +75,11 @@ def test_a_deadline_and_an_unknown_digest_are_told(host: RoleHosts, there: Regis
     reference = f"{there.host}/team/app@{image.digest}"
     with pytest.raises(CheckFailed, match="was not there after"):
         delivery.pull(host.hosts, reference, "localhost/other:x", there, print, deadline_s=0.01)
+
+
+def test_what_was_pulled_is_taken_away_again(host: RoleHosts) -> None:
+    done = configure.apply(
+        host.hosts, "remove.yml", {"inferlift_remove_roles": ["images"]}, {}, host.folder / "work", print
+    )
+    assert done.changed == 1
+    assert host.on("model-1", "podman images --quiet; ls /var/lib/inferlift /etc/inferlift 2>/dev/null || true") == ""
