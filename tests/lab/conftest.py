@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,18 @@ from inferlift import toolchain
 from inferlift.report.screenshot import FLAGS
 
 __all__ = ["Lab", "approved", "migration_of", "tools", "users"]
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Where the lab's time goes, file by file."""
+    seconds: Counter[str] = Counter()
+    for report in (
+        r for reports in terminalreporter.stats.values() for r in reports if isinstance(r, pytest.TestReport)
+    ):
+        seconds[report.nodeid.partition("::")[0].rpartition("/")[2]] += round(report.duration, 1)
+    terminalreporter.section("seconds by file")
+    for file, took in seconds.most_common():
+        terminalreporter.write_line(f"{took:7.1f} {file}")
 
 
 def lab(name: str, profile: str) -> Iterator[Lab]:
