@@ -6,7 +6,6 @@ lost in it, not how long AWS makes a host or how fast one of its hosts answers.
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 from inferlift import migration
 from inferlift.artifacts import Cutover, Measurement, Scaled
-from inferlift.bench.deploy import PROFILE, memory
+from inferlift.bench.deploy import PROFILE, memory, tell
 
 REGION, NETWORK = "eu-central-1", "10.245.0.0/16"
 
@@ -30,12 +29,7 @@ def run(root: Path, *, as_json: bool = False) -> int:
     with redirect_stdout(sys.stderr):
         figures, stages = measure(root, print)
     ok = all(value == 0 for name, value in figures.items() if name.startswith("failed")) and "watch" in stages
-    if as_json:
-        print(json.dumps({"ok": ok, "verdict": "pass" if ok else "fail", "figures": figures, "stages": stages}))
-    else:
-        for name, value in {**figures, **{f"stage {k}": v for k, v in stages.items()}}.items():
-            print(f"{name:<26} {'unknown' if value is None else value}")
-    return 0 if ok else 1
+    return tell(ok, figures, stages, as_json=as_json)
 
 
 def measure(root: Path, say: Callable[[str], None]) -> tuple[dict[str, float | None], dict[str, float]]:
