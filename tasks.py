@@ -636,17 +636,20 @@ def check(c: Context) -> int:
 @_task(
     help={
         "unit": "only the quick tests",
+        "programs": "only those of single parts that start programs or servers",
         "lab": "only the lab's tests",
         "long": "only those that take long",
         "k": "pytest -k expression",
     }
 )
-def test(c: Context, unit: bool = False, lab: bool = False, long: bool = False, k: str = "") -> int:
+def test(
+    c: Context, unit: bool = False, programs: bool = False, lab: bool = False, long: bool = False, k: str = ""
+) -> int:
     """Checks, unit tests, then the lab end to end."""
-
     from inferlift.development import test as run
 
-    return run(ROOT, unit=unit, lab=lab, long=long, expression=k)
+    asked = {"unit": unit, "programs": programs, "lab": lab, "long": long}
+    return run(ROOT, [name for name, given in asked.items() if given], expression=k)
 
 
 @_task(

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -49,19 +50,22 @@ def check(root: Path) -> int:
     return failed
 
 
-def test(root: Path, *, unit: bool = False, lab: bool = False, long: bool = False, expression: str = "") -> int:
-    """Checks, then the quick tests, then the lab; stops at the first part that fails. `long`: only what takes long."""
-    if long:
-        return _pytest(root, ["-m", "long", "tests/lab", *(["-k", expression] if expression else [])])
-    both = unit == lab
-    if both and not expression and check(root):
+PARTS = {
+    "unit": ["-m", "not programs", "-n", "auto", "--dist", "worksteal", "tests/unit"],
+    "programs": ["-m", "programs", "-n", "auto", "--dist", "worksteal", "tests/unit"],
+    "lab": ["-m", "lab and not long", "tests/lab"],
+    "long": ["-m", "long", "tests/lab"],
+}
+
+
+def test(root: Path, parts: Sequence[str] = (), *, expression: str = "") -> int:
+    """These of PARTS; none named: checks, then all but `long`, quick ones first. Stops at the first that fails."""
+    if not parts and not expression and check(root):
         return 1
     select = ["-k", expression] if expression else []
-    side_by_side = ["-n", "auto", "--dist", "worksteal"]
-    if (unit or both) and (code := _pytest(root, ["-m", "not lab", *side_by_side, "tests/unit", *select])):
-        return code
-    if lab or both:
-        return _pytest(root, ["-m", "lab and not long", "tests/lab", *select])
+    for name in parts or ("unit", "programs", "lab"):
+        if code := _pytest(root, [*PARTS[name], *select]):
+            return code
     return 0
 
 

@@ -25,7 +25,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
         r for reports in terminalreporter.stats.values() for r in reports if isinstance(r, pytest.TestReport)
     ):
         seconds[report.nodeid.partition("::")[0].rpartition("/")[2]] += round(report.duration, 1)
-    terminalreporter.section("seconds by file")
+    if seconds:
+        terminalreporter.section("seconds by file")
     for file, took in seconds.most_common():
         terminalreporter.write_line(f"{took:7.1f} {file}")
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +41,30 @@ def test_every_case_says_what_it_must_do() -> None:
     assert all("answer" in row or "match" in row for row in EXPECTED.values())
 
 
+@pytest.fixture(scope="module")
+def begun(
+    request: pytest.FixtureRequest, base: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Future[None]]]:
+    """The selected cases, a few side by side: most of each is waiting for an archive or for one core."""
+    names = [
+        i.callspec.params["name"]
+        for i in request.session.items
+        if i.module is request.module and hasattr(i, "callspec")
+    ]
+    with ThreadPoolExecutor(3) as pool:
+        yield {name: pool.submit(_build_and_run, name, base, tmp_path_factory.mktemp("case")) for name in names}
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.parametrize("name", QUICK)
-def test_it_builds_and_answers(name: str, base: str, tmp_path: Path) -> None:
-    _build_and_run(name, base, tmp_path)
+def test_it_builds_and_answers(name: str, begun: dict[str, Future[None]]) -> None:
+    begun[name].result()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SLOW)
-def test_the_larger_ones_too(name: str, base: str, tmp_path: Path) -> None:
-    _build_and_run(name, base, tmp_path)
+def test_the_larger_ones_too(name: str, begun: dict[str, Future[None]]) -> None:
+    begun[name].result()
 
 
 def _build_and_run(name: str, base: str, folder: Path) -> None:

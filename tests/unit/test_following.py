@@ -17,6 +17,8 @@ from inferlift.artifacts import Status
 from inferlift.ledger import Ledger, connect
 from inferlift.profile import ROOT
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.fixture
 def where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> place.Place:

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.programs
+
 REPO = Path(__file__).parents[2]
 
 UV = """#!/bin/sh

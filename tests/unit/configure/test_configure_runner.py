@@ -16,6 +16,8 @@ from inferlift.configure import runner
 from inferlift.configure.runner import apply
 from inferlift.errors import CheckFailed, DeclarationError, Interrupted, Retryable
 
+pytestmark = pytest.mark.programs
+
 PLAYBOOK = """
 - name: Try
   hosts: all

@@ -14,6 +14,8 @@ import pytest
 from inferlift import detached
 from inferlift.errors import Refusal
 
+pytestmark = pytest.mark.programs
+
 
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -26,6 +26,8 @@ from inferlift.dns.route53 import Route53
 from inferlift.dns.switch import Switch
 from inferlift.errors import CheckFailed, Refusal, Uncertain
 
+pytestmark = pytest.mark.programs
+
 NEAR, FAR = "eu-central-1", "us-east-1"
 LEGS = (Leg(NEAR, regional(NAME, NEAR), NEW), Leg(FAR, regional(NAME, FAR), "192.0.2.30"))
 NAMES = [NAME, *(leg.name for leg in LEGS)]

@@ -18,6 +18,8 @@ from inferlift.dns.record import encode, quoted, shares
 from inferlift.dns.route53 import Route53
 from inferlift.errors import CheckFailed, Refusal, Retryable, Uncertain
 
+pytestmark = pytest.mark.programs
+
 
 def weighted(weights: dict[str, int], ttl_s: int = 2, **more: Any) -> Desired:
     book = journal(intended=weights, ttl_s=ttl_s, **more)

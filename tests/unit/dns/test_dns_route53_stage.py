@@ -24,6 +24,8 @@ from inferlift.stages import switch as stage
 from inferlift.stages.switch import SwitchStage
 from tests import moving
 
+pytestmark = pytest.mark.programs
+
 
 class Mirror:
     def __init__(self, made: Route53) -> None:

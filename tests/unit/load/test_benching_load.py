@@ -9,6 +9,8 @@ import pytest
 from inferlift.bench import load as bench
 from inferlift.profile import ROOT
 
+pytestmark = pytest.mark.programs
+
 
 def test_errors_are_relative_after_what_no_clock_can_tell() -> None:
     assert bench._off(54.0, 50.0) == 0

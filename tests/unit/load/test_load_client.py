@@ -26,6 +26,8 @@ from inferlift.load.samples import read_samples
 from inferlift.load.target import Target
 from inferlift.profile import Targets
 
+pytestmark = pytest.mark.programs
+
 
 def test_exactly_n_with_fewer_and_with_more_users(sent: Any, tmp_path: Path) -> None:
     for users in (1, 30, 200):

@@ -27,6 +27,8 @@ from inferlift.load.scenario import protocol_of, scenario, share, target_of
 from inferlift.load.standalone import standalone
 from inferlift.load.target import Target
 
+pytestmark = pytest.mark.programs
+
 
 def test_two_workers_send_each_request_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Closed loop over two processes: what the server saw, what the samples hold and what is told are the same."""

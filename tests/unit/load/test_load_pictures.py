@@ -26,6 +26,8 @@ from inferlift.load.target import Target
 from inferlift.load.users import follow
 from inferlift.profile import ROOT
 
+pytestmark = pytest.mark.programs
+
 SHIPPED = ROOT / "profiles" / "demo-image" / "lines.jsonl"
 
 

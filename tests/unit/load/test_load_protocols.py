@@ -31,6 +31,8 @@ from inferlift.load.protocols import (
 from inferlift.load.protocols.tensors import GRPC_METHOD, fields, raw_values
 from inferlift.load.target import Target
 
+pytestmark = pytest.mark.programs
+
 TENSOR = {"name": "x", "shape": [1, 2], "datatype": "FP32", "data": [1.5, -2]}
 
 

@@ -14,6 +14,8 @@ from inferlift.load.gates import verdict
 from inferlift.load.quality import Case, assess, load_cases, normal
 from inferlift.load.target import Target
 
+pytestmark = pytest.mark.programs
+
 DEMO = Path(__file__).parents[3] / "profiles" / "demo" / "quality.jsonl"
 
 

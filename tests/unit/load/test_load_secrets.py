@@ -14,6 +14,8 @@ from inferlift.load.endpoint import Sent, target
 from inferlift.load.protocols import Chat
 from inferlift.load.standalone import Asked, standalone
 
+pytestmark = pytest.mark.programs
+
 
 def test_a_key_is_sent_and_written_nowhere(tested: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER_KEY", "planted-4711")

@@ -25,6 +25,8 @@ from inferlift.load.standalone import Asked, standalone
 from inferlift.load.target import Target
 from inferlift.profile import Targets
 
+pytestmark = pytest.mark.programs
+
 
 def test_one_endpoint(tested: Any, tmp_path: Path) -> None:
     with Mock(tokens=3) as server:

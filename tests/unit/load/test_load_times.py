@@ -17,6 +17,8 @@ from inferlift.load.client import LoadPlan, run
 from inferlift.load.samples import read_samples
 from inferlift.load.target import Target
 
+pytestmark = pytest.mark.programs
+
 
 def test_latency_counts_from_the_schedule(sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """100 sends planned 10 ms apart, the client blocked for 0.5 s at number 50: the backlog is in the p99."""

@@ -22,6 +22,8 @@ from mock_server import Mock
 
 from inferlift.load.users import follow, since, summarise
 
+pytestmark = pytest.mark.programs
+
 
 class Dns:
     """Stand-in for the resolver: answers with `address`, or SERVFAIL for None, over UDP. Proves nothing on TTLs."""

@@ -12,6 +12,8 @@ import yaml
 
 from inferlift.profile import ROOT
 
+pytestmark = pytest.mark.programs
+
 CASES = yaml.safe_load(Path(__file__).with_name("rules.yaml").read_text())
 
 

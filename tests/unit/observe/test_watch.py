@@ -32,6 +32,8 @@ from inferlift.errors import CheckFailed, Retryable
 from inferlift.observe import Prometheus, judge, up, watch
 from inferlift.profile import Budget, Lab, Model, Profile, Requests, Targets
 
+pytestmark = pytest.mark.programs
+
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 END = START + dt.timedelta(seconds=600)
 SECRET = "a-planted-password"

@@ -16,6 +16,8 @@ from botocore.exceptions import ClientError
 from tests.standin_aws import cloud as standin
 from tests.standin_aws.names import FAILURES, Names
 
+pytestmark = pytest.mark.programs
+
 NEAR, FAR = "eu-central-1", "eu-north-1"
 AT = "ai.demo.test."
 

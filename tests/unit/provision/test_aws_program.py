@@ -30,7 +30,7 @@ from .aws_documents import KEY, PROFILES, document, profile, resolved
 
 CASES = Path(__file__).parent / "aws_cases"
 # pulumi-aws warns of classes that nobody here uses
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:pulumi_aws")
+pytestmark = [pytest.mark.programs, pytest.mark.filterwarnings("ignore::DeprecationWarning:pulumi_aws")]
 
 
 class Recorder(pulumi.runtime.Mocks):

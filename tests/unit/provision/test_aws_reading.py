@@ -19,6 +19,8 @@ from inferlift.provision.models import Tools
 
 from .aws_documents import document, resolved
 
+pytestmark = pytest.mark.programs
+
 if TYPE_CHECKING:
     from tests.standin_aws.cloud import Cloud
 

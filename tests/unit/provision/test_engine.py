@@ -23,6 +23,8 @@ from inferlift.provision.engine import Engine, InterruptibleCommand, environment
 from inferlift.provision.models import Tools
 from inferlift.provision.settling import PARENT, StackFiles
 
+pytestmark = pytest.mark.programs
+
 CLI = """#!/bin/sh
 [ "$1" = version ] && { echo v3.274.1; echo asked >> "$PULUMI_HOME/asked"; exit 0; }
 trap 'echo INT >> signals; sleep 0.3; exit 1' INT

@@ -18,6 +18,8 @@ from inferlift.provision.podman import OWNER
 
 from .standin import StandInPodman
 
+pytestmark = pytest.mark.programs
+
 INPUTS: dict[str, Any] = {
     "owner": "3fa2c1/demo-lab/fleet",
     "name": "model-1",

@@ -17,6 +17,8 @@ from inferlift.errors import Uncertain
 from inferlift.provision import settling
 from inferlift.provision.settling import PARENT, StackFiles, end_orphans, lock_holder, parent_mark
 
+pytestmark = pytest.mark.programs
+
 SAMPLES = Path(__file__).parent / "states"
 FAST = ((0.1, signal.SIGINT), (1.0, signal.SIGTERM), (0.1, signal.SIGKILL))
 DEAD = "999999999:1"

@@ -15,6 +15,8 @@ import pytest
 from inferlift.errors import CheckFailed, Refusal, Retryable
 from inferlift.toolchain import store
 
+pytestmark = pytest.mark.programs
+
 MAKER = """
 import sys, time
 from pathlib import Path
