@@ -88,11 +88,8 @@ class Podman:
     # --- reading ---------------------------------------------------------------------------------------------
 
     def networks(self) -> list[Network]:
-        names = self._run("network", "ls", "--format", "{{.Name}}").split()
-        if not names:
-            return []
         found = []
-        for item in self._inspect("network", names):
+        for item in json.loads(self._run("network", "ls", "--format", "json") or "[]"):
             for net in item.get("subnets") or []:
                 if ":" not in net["subnet"]:
                     found.append(Network(item["name"], IPv4Network(net["subnet"]), item.get("labels") or {}))
@@ -298,20 +295,20 @@ class Podman:
         raise CheckFailed("podman does not list its containers", why=done.stderr.strip()[-300:])
 
     def _containers(self, ids: Iterable[str]) -> list[Container]:
-        return [_container(item) for item in self._inspect("container", list(ids))]
+        return [_container(item) for item in self._inspect(list(ids))]
 
-    def _inspect(self, kind: str, names: list[str]) -> list[Json]:
-        """Inspect what exists of `names`: one may vanish between listing and asking."""
-        if not names:
+    def _inspect(self, ids: list[str]) -> list[Json]:
+        """The containers that exist of `ids`: one may vanish between listing and asking."""
+        if not ids:
             return []
-        done = self._try(kind, "inspect", *names)
+        done = self._try("container", "inspect", *ids)
         if done.returncode == 0:
             return list(json.loads(done.stdout))
-        if len(names) == 1:
+        if len(ids) == 1:
             if "no such" in done.stderr.lower() or "not found" in done.stderr.lower():
                 return []
-            raise CheckFailed(f"podman {kind} inspect failed", why=done.stderr.strip()[-300:])
-        return [item for name in names for item in self._inspect(kind, [name])]
+            raise CheckFailed("podman container inspect failed", why=done.stderr.strip()[-300:])
+        return [item for one in ids for item in self._inspect([one])]
 
     def _run(self, *args: str) -> str:
         return process.run(["podman", *args], timeout_s=60, env=self._env).stdout

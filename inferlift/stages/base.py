@@ -12,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from inferlift.artifacts import Artifact, Check, Cutover, Status, World
@@ -53,6 +54,8 @@ class Context:
     stage: str = ""
     key: str = ""
     drift: Callable[[], list[Check]] | None = None  # what is not as it was left; None where nobody can look
+    _tools: Tools | None = None
+    _finding_tools: Lock = field(default_factory=Lock)
     _probes: dict[str, Future[Any]] = field(default_factory=dict)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(32, "probe"))
 
@@ -146,18 +149,21 @@ class Context:
         return path
 
     def tools(self) -> Tools:
-        """The engine and the host image, made if they are missing (a progress line each)."""
+        """The engine and the host image, made if they are missing (a progress line each); looked for once a run."""
         from inferlift import toolchain
         from inferlift.provision import Tools
 
-        lab = [] if self.profile.lab is None else ["debian-packages", "host-image"]
-        toolchain.ensure(["pulumi", *lab], self.announce)
-        return Tools(
-            pulumi_bin=toolchain.pulumi_bin() / "pulumi",
-            python_plugin=None,
-            host_image=toolchain.host_image(),
-            podman_env=toolchain.podman_env(),
-        )
+        with self._finding_tools:
+            if self._tools is None:
+                lab = [] if self.profile.lab is None else ["debian-packages", "host-image"]
+                toolchain.ensure(["pulumi", *lab], self.announce)
+                self._tools = Tools(
+                    pulumi_bin=toolchain.pulumi_bin() / "pulumi",
+                    python_plugin=None,
+                    host_image=toolchain.host_image(),
+                    podman_env=toolchain.podman_env(),
+                )
+            return self._tools
 
 
 class Stage(ABC):

@@ -44,9 +44,7 @@ class StandInPodman(Podman):
             case ("container", "inspect", *ids):
                 return 0, json.dumps([self._details(i) for i in ids]), ""
             case ("network", "ls", *_):
-                return 0, "\n".join(self.nets), ""
-            case ("network", "inspect", *names):
-                return 0, json.dumps([self.nets[n] for n in names]), ""
+                return 0, json.dumps(list(self.nets.values())), ""
             case ("network", "create", *rest):
                 labels = dict(v.split("=", 1) for k, v in pairwise(rest) if k == "--label")
                 subnet = rest[rest.index("--subnet") + 1]
