@@ -171,6 +171,7 @@ def with_mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.programs
 def test_a_server_is_added_by_one_role_and_one_entry(with_mine: Path) -> None:
     try:
         made = told(server(kind="mine", slots=6), fleet(with_mine), None, with_mine)
