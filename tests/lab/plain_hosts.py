@@ -46,7 +46,7 @@ def plain_image() -> str:
             f"RUN apt-get purge -y -q --autoremove {' '.join(BAKED.split())} && "
             "apt-get install -y -q --no-install-recommends python3 && rm -rf /var/lib/apt/lists/* "
             "/var/lib/prometheus /var/lib/haproxy /var/lib/containers /etc/containers /var/lib/nginx "
-            "/etc/nginx /var/www /etc/haproxy /etc/prometheus && "
+            "/etc/nginx /var/www /etc/haproxy /etc/prometheus /etc/ssh/sshd_config.d/20-inferlift-lab.conf && "
             "for user in haproxy prometheus pdns unbound; do userdel $user 2>/dev/null || true; done\n"
         )
         process.run(
