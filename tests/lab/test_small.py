@@ -10,18 +10,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import Lab, tools
 
 from inferlift import migration, process, provision, ssh
-from inferlift.artifacts import Cutover, Evidence, Measurement, Scaled, Service, SwitchStep, World
+from inferlift.artifacts import Check, Cutover, Evidence, Measurement, Scaled, Service, SwitchStep, World
+from inferlift.configure import gateway as gateway_api
 from inferlift.dns import shadow
 from inferlift.ledger import reading
 from inferlift.load import probe
 from inferlift.load.target import Target
 from inferlift.profile import ROOT
+from inferlift.provision.static import power as own
 from inferlift.stages import _fleet
 from inferlift.stages.scale import ScaleStage
 from inferlift.stages.switch import SwitchStage
@@ -74,8 +77,6 @@ def test_the_old_side_is_sampled_live_only_when_asked_and_within_its_cap(moved: 
 
 def test_without_the_spare_the_deadline_is_missed(at: migration.Context) -> None:
     """The quotas bind: with one host less, losing a replica costs the deadline."""
-    from inferlift.configure import gateway as gateway_api
-
     scaled = at.need("scale", Scaled)
     assert scaled.with_loss.seconds <= scaled.deadline_s
     service = _fleet.current(at)
@@ -89,6 +90,26 @@ def test_without_the_spare_the_deadline_is_missed(at: migration.Context) -> None
         gateway_api.undrain(gateway, models[0].name)
     failed = loss.run.counts.planned - loss.run.counts.ok
     assert loss.run.seconds > scaled.deadline_s or failed > loss.in_flight
+
+
+def test_requests_sent_to_a_host_that_just_vanished_are_answered_by_another(moved: Lab) -> None:
+    """Cut off with connections kept open to it: what is sent on them is never acknowledged, nor refused."""
+    world, service = moved.artifact("world", World), service_of(moved)
+    target = replace(_as_an_old_app(world), address=service.endpoint.address)
+    gateway, lost = service.fleet.by_role("gateway")[0], service.fleet.by_role("model")[-1]
+    with ThreadPoolExecutor(8) as pool:
+
+        def ask() -> list[Check]:
+            return list(pool.map(lambda _: probe.once(target, timeout_s=40), range(8)))
+
+        assert all(c.ok for c in ask())  # every host has been asked, and its connections are kept
+        own.off(lost)
+        try:
+            answered = ask()
+        finally:
+            own.on(lost)
+    assert [c.detail for c in answered if not c.ok] == []
+    _wait(lambda: all(s.status.startswith("UP") for s in gateway_api.servers(gateway)), 60)
 
 
 def _without(service: Service, name: str) -> Service:
