@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 from unittest.mock import patch
@@ -49,6 +50,11 @@ class Lab:
             os.environ.pop("INFERLIFT_STATE")
             if before is not None:
                 os.environ["INFERLIFT_STATE"] = before
+
+    @cached_property
+    def folder(self) -> Path:
+        """The migration's, looked up once: a test that looks on does so fifty times a second."""
+        return self.place.folder
 
     def invoke(self, *arguments: str, timeout_s: float = 1800) -> subprocess.CompletedProcess[str]:
         """`./invoke ARGUMENTS --profile ...` as a user types it."""

@@ -123,7 +123,7 @@ def _one_copy_each(lab: Lab) -> None:
 def _begun(lab: Lab) -> list[str]:
     """Actions whose intents are open now."""
     try:
-        with reading(lab.place.folder) as ledger:
+        with reading(lab.folder) as ledger:
             return [] if ledger is None else [i.action for i in ledger.open_intents()]
     except Exception:  # the ledger is being made just now
         return []
@@ -139,5 +139,5 @@ def _samples(lab: Lab, label: str) -> int:
 
 
 def _newest(lab: Lab, pattern: str) -> bytes:
-    files = [p for p in lab.place.folder.glob(pattern) if p.stat().st_mtime > lab.started]
+    files = [p for p in lab.folder.glob(pattern) if p.stat().st_mtime > lab.started]
     return max(files, key=lambda p: p.stat().st_mtime).read_bytes() if files else b""
