@@ -306,6 +306,8 @@ _FILES: tuple[tuple[str, str, str], ...] = (
     ("origin", "ca", ""),
     ("origin", "recorded", ""),
     ("origin", "dockerfile", ""),
+    ("static", "ssh_key", ""),
+    ("static", "known_hosts", ""),
 )
 
 
@@ -318,6 +320,7 @@ def _file_problems(node: Node, root: Path) -> list[Problem]:
             continue
         path = root / folder / found.scalar
         try:
+            path = root / folder / Path(found.scalar).expanduser()
             there = path.is_dir() if folder else path.is_file()
         except (OSError, ValueError, RuntimeError):
             there = False

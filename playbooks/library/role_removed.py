@@ -166,8 +166,16 @@ class Host:
             )
             if status:
                 self.module.fail_json(msg=f"{' '.join(command)}: {(err or out).strip()[-800:]}", removed=self.removed)
+            self.forgotten()
 
         self.act("packages " + " ".join(names), purge)
+
+    def forgotten(self):
+        """Units that went with their packages and had failed: systemd would call the host degraded for ever."""
+        listed = self.run("systemctl", "list-units", "--all", "--plain", "--no-legend", "--state=not-found")[1]
+        gone = [row.split()[0] for row in listed.splitlines() if "failed" in row.split()[:4]]
+        if gone:
+            self.run("systemctl", "reset-failed", *gone)
 
     def there(self, names):
         """Those that dpkg has anything of: a killed run had noted all that it was to install."""
