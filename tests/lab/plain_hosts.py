@@ -173,6 +173,7 @@ def state(host: Host) -> State:
         "unit files": "systemctl list-unit-files --plain --no-legend",
         "units": "systemctl list-units --state=active --type=service,timer,socket --plain --no-legend | "
         "awk '{print $1}' | grep -v -e '^user' -e '^session' || true",
+        "failed": "systemctl list-units --failed --plain --no-legend | awk '{print $1}'",
         "users": "cut -d: -f1,3,4,6,7 /etc/passwd",
         "groups": "cut -d: -f1,3,4 /etc/group",
         "firewall": "command -v nft >/dev/null && nft list ruleset || true",

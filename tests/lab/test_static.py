@@ -110,7 +110,8 @@ def test_configured_and_given_back_as_it_was(plain: PlainHosts, tmp_path: Path) 
 
     staying = provision.staying_hosts(LABEL, tmp_path)
     assert [h.name for h in staying] == ["gateway-1", "model-1", "monitor-1"]
-    configure.apply(staying, "remove.yml", {}, {}, work / "work", print)
+    taken = configure.apply(staying, "remove.yml", {}, {}, work / "work", print)
+    assert [line for line in taken.skipped if "held something before" in line] == [], "nothing was on these hosts"
     assert provision.destroy_fleet(LABEL, tmp_path, tools(), print) == []
     assert_same(before, plain.states())
     assert provision.read_fleet(LABEL, tmp_path, tools()) is None

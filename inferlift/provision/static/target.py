@@ -253,7 +253,11 @@ def _said(host: Host, error: Retryable) -> InferliftError:
             why=error.why.splitlines()[-1],
             next_command=f"ssh-copy-id root@{host.address}, or correct static.ssh_key",
         )
-    return error
+    return Retryable(
+        f"{where} does not answer over SSH",
+        why=error.why,
+        next_command="see that it runs and that its address in static.hosts is right, then run the same command again",
+    )
 
 
 def _leftovers() -> list[dict[str, Any]]:
