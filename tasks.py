@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
-import shlex
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -26,14 +24,14 @@ def _task(**settings: Any) -> Callable[[Callable[..., int | None]], Any]:
         @functools.wraps(body)  # invoke reads the arguments from the signature
         def run(*given: Any, **named: Any) -> None:
             sys.path.insert(0, str(ROOT))
-            from inferlift.errors import InferliftError
+            from inferlift.errors import InferliftError, as_given
 
             try:
                 code = body(*given, **named) or 0
             except BrokenPipeError:
                 raise  # who reads us has seen enough
             except InferliftError as error:
-                error.next_command = _as_given(error.next_command, named.get("profile"))
+                error.next_command = as_given(error.next_command, named.get("profile"))
                 print(f"inferlift: {error}", file=sys.stderr)
                 raise Exit(code=error.exit_code) from None
             except (OSError, sqlite3.Error) as error:  # a full disk, a folder that is not ours, a damaged ledger
@@ -49,13 +47,6 @@ def _task(**settings: Any) -> Callable[[Callable[..., int | None]], Any]:
         return task(run, **settings)
 
     return made
-
-
-def _as_given(command: str, profile: object) -> str:
-    """The next command, to be typed as it is: a profile that was given by its path is known by no name."""
-    if not (isinstance(profile, str) and Path(profile).is_file()):
-        return command
-    return re.sub(r"--profile [\w-]+(?![\w./-])", lambda _: f"--profile {shlex.quote(profile)}", command)
 
 
 def _needs(partner: str, value: str, *others: str) -> None:

@@ -299,33 +299,36 @@ def _task_problems(plain: Any, node: Node, operations: bool) -> list[Problem]:
     ]
 
 
-# Keys that name something which must be there, and where its path starts. Secrets are looked at when they are used.
+# Keys that name something which must be there, and where its path starts ("~": it may start with the operator's home).
+# Secrets are looked at when they are used.
 _FILES: tuple[tuple[str, str, str], ...] = (
     ("load", "quality_prompts", ""),
     ("origin", "certificate", ""),
     ("origin", "ca", ""),
     ("origin", "recorded", ""),
     ("origin", "dockerfile", ""),
-    ("static", "ssh_key", ""),
-    ("static", "known_hosts", ""),
+    ("origin", "ssh_key", "~"),
+    ("origin", "known_hosts", "~"),
+    ("static", "ssh_key", "~"),
+    ("static", "known_hosts", "~"),
 )
 
 
 def _file_problems(node: Node, root: Path) -> list[Problem]:
     """Files and folders that the profile names must be there; read from the text, so that no other mistake hides it."""
     problems = []
-    for section, key, folder in (*_FILES, ("lab", "workload", "templates/workloads")):
+    for section, key, start in (*_FILES, ("lab", "workload", "templates/workloads")):
         found = node.children.get(section, node).children.get(key)
         if found is None or not isinstance(found.scalar, str):
             continue
-        path = root / folder / found.scalar
+        wants_folder, path = section == "lab", root / ("" if start == "~" else start) / found.scalar
         try:
-            path = root / folder / Path(found.scalar).expanduser()
-            there = path.is_dir() if folder else path.is_file()
+            path = root / Path(found.scalar).expanduser() if start == "~" else path
+            there = path.is_dir() if wants_folder else path.is_file()
         except (OSError, ValueError, RuntimeError):
             there = False
         if not there:
-            text = f"{section}.{key}: there is no {'folder' if folder else 'file'} {_short(path, root)}"
+            text = f"{section}.{key}: there is no {'folder' if wants_folder else 'file'} {_short(path, root)}"
             problems.append(Problem(found.path, found.line, text))
     return problems
 

@@ -15,6 +15,10 @@ Each says what happened, why, and the next command to type.
 
 from __future__ import annotations
 
+import re
+import shlex
+from pathlib import Path
+
 
 class InferliftError(Exception):
     """Base of all errors that are shown to the user without a traceback."""
@@ -74,3 +78,10 @@ class Interrupted(InferliftError):
     """The operator stopped the run."""
 
     exit_code = 130
+
+
+def as_given(command: str, profile: object) -> str:
+    """A next command, to be typed as it is: a profile that was given by its path is known by no name."""
+    if not (isinstance(profile, str) and Path(profile).is_file()):
+        return command
+    return re.sub(r"--profile [\w-]+(?![\w./-])", lambda _: f"--profile {shlex.quote(profile)}", command)

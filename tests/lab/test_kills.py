@@ -76,9 +76,8 @@ class Hits:
         return self.path.read_text().splitlines() if self.path.exists() else []
 
 
-Reached = tuple[
-    int, str, Callable[[], bool]
-]  # a signal, the action whose intent is open then ("": whichever), and what else
+# a signal, the action whose intent is open then ("": whichever), and what else has to be so
+Reached = tuple[int, str, Callable[[], bool]]
 
 
 class Sent(NamedTuple):

@@ -11,13 +11,13 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import Lab, approved, tools
 from plain_hosts import PlainHosts, State, assert_same
+from waiting import until
 
 from inferlift.artifacts import Cutover, Measurement, Scaled, Service, Watch
 from inferlift.profile import ROOT
@@ -76,11 +76,9 @@ def test_killed_while_hosts_are_configured_it_goes_on_through_all_nine_stages(ow
     assert plan is not None
     argv = [str(ROOT / "invoke"), "deploy", "--profile", own.profile, "--to", "poc", "--plan", plan[1]]
     child = own.start(*argv)
-    deadline = time.monotonic() + 300
-    while not plain.on("gateway-1", "ls /etc/inferlift/base.json 2>/dev/null || true").strip():
-        assert child.poll() is None, own.log()[-3000:]
-        assert time.monotonic() < deadline
-        time.sleep(1)
+    begun = "ls /etc/inferlift/base.json 2>/dev/null || true"
+    assert until(lambda: child.poll() is not None or plain.on("gateway-1", begun).strip() != "", 300)
+    assert child.poll() is None, own.log()[-3000:]
     kill_tree(child.pid)
     child.wait()
     approved(own)

@@ -96,8 +96,7 @@ def destroy(label: str, workdir: Path, say: Say) -> list[str]:
             left = _ask(host, "release", asked, timeout_s=600)["left"]
         except InferliftError as error:
             why = f" ({error.why})" if error.why else ""
-            told = error.what.removeprefix(f"{host.name} ({host.address})").strip()
-            return [f"{host.name} ({host.address}): {told}{why}; what was put there is still there"]
+            return [f"{error.what}{why}; what was put there is still there"]
         return [f"{host.name} ({host.address}): {line}" for line in left]
 
     left: list[str] = []

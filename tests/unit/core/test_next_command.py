@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tasks import _as_given
+from inferlift.errors import as_given
 
 COMMAND = "./invoke approve --profile mine --reason '...'"
 
@@ -23,9 +23,9 @@ COMMAND = "./invoke approve --profile mine --reason '...'"
 def test_a_path_is_given_back_as_it_was_given(tmp_path: Path, command: str, told: str) -> None:
     path = tmp_path / "mine.yaml"
     path.touch()
-    assert _as_given(command, str(path)) == told.replace("{}", str(path))
+    assert as_given(command, str(path)) == told.replace("{}", str(path))
 
 
 @pytest.mark.parametrize("given", ["mine", None, "", "gone.yaml"])
 def test_a_name_stays_one(given: str | None) -> None:
-    assert _as_given(COMMAND, given) == COMMAND
+    assert as_given(COMMAND, given) == COMMAND

@@ -195,7 +195,7 @@ def test_an_interrupt_in_the_callers_thread_passes_through(
     began = time.monotonic()
     with Mock(first_s=0.05) as server, pytest.raises(Interrupted):
         sent(server, 10_000, users=2, say=interrupted)
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 60  # all of them would take 250 s
     assert len(list(read_samples(tmp_path / "samples.jsonl"))) >= 2
 
 

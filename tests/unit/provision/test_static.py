@@ -179,7 +179,7 @@ def test_a_silent_host_is_left_over_and_named(tmp_path: Path, monkeypatch: pytes
 
     def answer(host: Host, command: str, *_: Any, **__: Any) -> dict[str, Any]:
         if host.name == "model-2":
-            raise Retryable("model-2 does not answer")
+            raise Retryable("model-2 (10.0.0.2:22) does not answer over SSH", why="timed out")
         return {"left": []} if command == "release" else {**FACTS, "claim": {**OURS, "owner": "l"}}
 
     monkeypatch.setattr(target, "_ask", answer)
@@ -189,7 +189,8 @@ def test_a_silent_host_is_left_over_and_named(tmp_path: Path, monkeypatch: pytes
     assert [h.name for h in target.staying_hosts("l", tmp_path)] == ["model-1"]
     assert [c.ok for c in target.verify(fleet)] == [True, False]
     left = target.destroy("l", tmp_path, lambda line: None)
-    assert left == ["model-2 (10.0.0.2): model-2 does not answer; what was put there is still there"]
+    told = "model-2 (10.0.0.2:22) does not answer over SSH (timed out); what was put there is still there"
+    assert left == [told]
     assert [h.name for h in notes.remembered("l", tmp_path)] == ["model-2"]
 
 
